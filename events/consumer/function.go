@@ -27,10 +27,10 @@ type functionConsumer struct {
 	failed awssqs.Queue
 }
 
-// newFunctionConsumer creates a functionConsumer. claimBucket is the name of the bucket with the
+// newFunctionConsumer creates a functionConsumer. largeEventBucket is the name of the bucket with the
 // large events. local says that code is for this machine's architecture.
 func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map[string]any, code awslambda.Code,
-	claimBucket *string, local bool) functionConsumer {
+	largeEventBucket *string, local bool) functionConsumer {
 	scope = constructs.NewConstruct(scope, jsii.String(id))
 	c := functionConsumer{
 		logs: awslogs.NewLogGroup(scope, jsii.String("Logs"),
@@ -48,7 +48,7 @@ func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map
 		role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 			Actions: jsii.Strings(actions...), Resources: &[]*string{resource}}))
 	}
-	objects := "arn:" + *awscdk.Aws_PARTITION() + ":s3:::" + *claimBucket
+	objects := "arn:" + *awscdk.Aws_PARTITION() + ":s3:::" + *largeEventBucket
 	allow(c.logs.LogGroupArn(), "logs:CreateLogStream", "logs:PutLogEvents")
 	allow(c.table.TableArn(), "dynamodb:PutItem")
 	// As in policy.json.

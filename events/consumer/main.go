@@ -4,7 +4,7 @@
 //
 // The CDK CLI starts it in this folder:
 //
-//	npx cdk deploy PayhookConsumer -c eventBusName=Payhook --parameters ClaimBucket=BUCKET
+//	npx cdk deploy PayhookConsumer -c eventBusName=Payhook --parameters LargeEventBucket=BUCKET
 //
 // Context: eventBusName, Payhook by default; stackName, PayhookConsumer by default; rules, the
 // names of the patterns in events/rules that get a queue, separated by commas, all by default;
@@ -76,10 +76,10 @@ func addStacks(app awscdk.App, folder string, compile func(arch string) (string,
 	}
 	output("Queues", "the queue of each rule", stack.ToJsonString(urls, nil))
 
-	claims := awscdk.NewCfnParameter(stack, jsii.String("ClaimBucket"), &awscdk.CfnParameterProps{
-		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
+	largeEvents := awscdk.NewCfnParameter(stack, jsii.String("LargeEventBucket"), &awscdk.CfnParameterProps{
+		Description: jsii.String("the output LargeEventBucket of Payhook's stack")})
 	function := newFunctionConsumer(stack, "LatestStatus", bus, special[0].pattern,
-		awslambda.Code_FromAsset(jsii.String(program), nil), claims.ValueAsString(), local)
+		awslambda.Code_FromAsset(jsii.String(program), nil), largeEvents.ValueAsString(), local)
 	output("FunctionName", "the function", function.name)
 	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
 	output("PaymentsTable", "the latest status of each payment", function.table.TableName())

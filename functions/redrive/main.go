@@ -9,20 +9,20 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
-	"payhook.example/functions/redrive/handler"
-	"payhook.example/shared/aws/stack"
-	"payhook.example/shared/awsenv"
+	"payhook.example/functions/redrive/redrivehandler"
+	"payhook.example/shared/aws/stores"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/settings"
 )
 
 func main() {
-	awsenv.Tune(os.Getenv)
-	conf, clients, err := stack.Load("redrive", os.Getenv)
+	lambdaruntime.Tune(os.Getenv)
+	conf, clients, err := stores.Load("redrive", os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "redrive:", err)
 		os.Exit(1)
 	}
-	h := handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
-		awsenv.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
+	h := redrivehandler.New(clients.Stores(conf), clients.KeyEndpoint(conf), conf,
+		lambdaruntime.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
 	lambda.Start(h.Handle)
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	token "payhook.example/functions/token/handler"
+	token "payhook.example/functions/token/tokenhandler"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"

@@ -20,13 +20,13 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 
-	redrive "payhook.example/functions/redrive/handler"
-	token "payhook.example/functions/token/handler"
-	webhook "payhook.example/functions/webhook/handler"
-	"payhook.example/shared/awsenv"
+	redrive "payhook.example/functions/redrive/redrivehandler"
+	token "payhook.example/functions/token/tokenhandler"
+	webhook "payhook.example/functions/webhook/webhookhandler"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
@@ -48,11 +48,11 @@ type process struct {
 	service   *paymenttest.Server
 	functions map[string]function
 
-	ledger                    table
-	keys                      keys.Memory
-	bus                       bus.Memory
-	claims, parking, evidence objects.Memory
-	credentials, token        tokens.Memory
+	ledger                         table
+	keys                           keys.Memory
+	bus                            bus.Memory
+	largeEvents, parking, evidence objects.Memory
+	credentials, token             tokens.Memory
 
 	feed     feed
 	busDown  atomic.Bool  // the bus refuses everything
@@ -109,7 +109,7 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme,
 		TokenManagerID: p.conf.TokenManagerID,
-		KeysBearer:     p.conf.KeysAuth == settings.BearerToken && p.authURL == ""})
+		KeysBearer:     p.conf.KeyEndpointAuth == settings.BearerToken && p.authURL == ""})
 	p.conf.BaseURL = cmp.Or(p.baseURL, p.service.URL)
 	if p.authURL == "" {
 		p.conf.AuthURL = p.service.URL
@@ -119,7 +119,7 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	if err := p.credentials.Save(ctx, string(pair)); err != nil {
 		return err
 	}
-	if err := p.create(); err != nil || p.conf.KeysAuth != settings.BearerToken {
+	if err := p.create(); err != nil || p.conf.KeyEndpointAuth != settings.BearerToken {
 		return err
 	}
 	_, err = p.invoke(ctx, "token", []byte("{}")) // with which keys are fetched
@@ -154,7 +154,7 @@ func (p *process) deployment() (d settings.Deployment, err error) {
 // parse returns the configuration of a function.
 func (p *process) parse(function string) (settings.Config, error) {
 	r := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
-		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
+		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
 		settings.EventBusNameEnv: p.conf.EventBusName, settings.TokenSecretEnv: "token",
 		settings.CredentialsSecretEnv: "credentials"}
 	if p.conf.Evidence != "off" {
@@ -171,7 +171,8 @@ func (p *process) create() error {
 		}
 		return nil
 	}
-	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, Claims: &p.claims, Parking: &p.parking}
+	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, LargeEvents: &p.largeEvents,
+		Parking: &p.parking}
 	if p.conf.Evidence != "off" {
 		stores.Evidence = &p.evidence
 	}
@@ -183,7 +184,7 @@ func (p *process) create() error {
 	if failed != nil {
 		return failed
 	}
-	log, service := awsenv.NewLog(&p.log, p.conf.StackName), p.keyService(conf["webhook"])
+	log, service := lambdaruntime.NewLog(&p.log, p.conf.StackName), p.keyEndpoint(conf["webhook"])
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
 		"redrive": {settings.RedriveTimeout,
@@ -197,12 +198,12 @@ func (p *process) create() error {
 	return nil
 }
 
-// keyService returns the client that calls the key service, with the access token if that needs it.
-func (p *process) keyService(s settings.Config) *http.Client {
+// keyEndpoint returns the client that calls the key endpoint, with the access token if that needs it.
+func (p *process) keyEndpoint(s settings.Config) *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
 		TLSClientConfig: &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}}
-	if s.KeysAuth == settings.BearerToken {
-		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&p.token), s.KeyService, transport)}
+	if s.KeyEndpointAuth == settings.BearerToken {
+		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&p.token), s.KeyEndpoint, transport)}
 	}
 	return &http.Client{Transport: transport}
 }
@@ -227,7 +228,7 @@ type line struct {
 	DeliveryID string              `json:"deliveryId"`
 	Parked     string              `json:"parked"`
 	AlsoParked string              `json:"alsoParked"`
-	Captured   string              `json:"captured"`
+	Rejected   string              `json:"rejected"`
 	IDs        map[string][]string `json:"ids"`
 }
 
@@ -253,14 +254,14 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	for _, e := range r.published {
 		var large bus.Detail
 		_ = json.Unmarshal(e.Detail, &large) // it is JSON
-		p.claims.Delete(large.ClaimCheck.Key)
+		p.largeEvents.Delete(large.ClaimCheck.Key)
 	}
 	for text := range strings.Lines(r.lines) {
 		r.line, r.last = line{}, []byte(text)
 		if err := json.Unmarshal(r.last, &r.line); err != nil {
 			return r, err
 		}
-		for _, name := range append(r.IDs["unpublishable"], r.Captured, r.AlsoParked, r.Parked) {
+		for _, name := range append(r.IDs["unpublishable"], r.Rejected, r.AlsoParked, r.Parked) {
 			p.parked = cmp.Or(name, p.parked)
 		}
 	}

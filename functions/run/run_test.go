@@ -36,9 +36,9 @@ func output(t *testing.T, args ...string) (string, error) {
 func TestEveryResultIsAsExpectedWithOtherSettings(t *testing.T) {
 	for given, want := range map[string]string{
 		"": "All 20",
-		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d compliance captureRejected=1h " +
-			"allowedSources=203.0.113.0/24": "All 19",
-		"keysAuth=bearer timestampLocation=query:ts credentialEncoding=form": "All 20",
+		"successStatus=204 timestampTolerance=off tokenStore=none evidence=7d compliance storeRejected=1h " +
+			"allowedNetworks=203.0.113.0/24": "All 19",
+		"keyEndpointAuth=bearer timestampLocation=query:ts credentialEncoding=form": "All 20",
 		"keyIdLocation=static:6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 tokenStore=parameter " +
 			"archiveRetention=off signatureHeader=Sig": "All 19",
 	} {
@@ -100,7 +100,7 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 		`make up SETTINGS="authentication=mtls"`:           {"--setting", "authentication=mtls"},
 		`make up SETTINGS="authentication=both"`:           {"invoke", "--setting=authentication=both"},
 		"sucessStatus: no such setting; did you":           {"--setting", "sucessStatus=200"},
-		"successStatus=9 (--setting): must be a status":    {"--setting", "keysAuth=bearer successStatus=9"},
+		"successStatus=9 (--setting): must be a status":    {"--setting", "keyEndpointAuth=bearer successStatus=9"},
 		"logRetentionDays=8 (--setting): must be one of":   {"--setting", "logRetentionDays=8"},
 		"keyMaxAge=1m (--setting): must be whole hours":    {"--setting", "keyMaxAge=1m"},
 		`"xx" must be KEY=VALUE`:                           {"--setting", "xx"},
@@ -164,7 +164,7 @@ var samples = []struct{ args, want string }{
 	{"webhook webhook/not-base64.json", "400 payload-encoding -"},
 	{"--as-is webhook webhook/one-event.json", "401 signature-missing -"},
 	{"--as-is webhook webhook/signed.json", "401 timestamp-outside-window -"},
-	{"--setting allowedSources=203.0.113.0/24 webhook webhook/one-event.json", "403 source-not-allowed -"},
+	{"--setting allowedNetworks=203.0.113.0/24 webhook webhook/one-event.json", "403 sender-not-allowed -"},
 	{"webhook webhook/wrong-method.json", "405 method-not-allowed -"},
 	{"webhook webhook/missing-event-id.json", "422 invalid -"},
 	{"webhook webhook/no-events.json", "422 invalid -"},
@@ -327,7 +327,7 @@ func started(t *testing.T, out io.Writer, given ...string) *process {
 }
 
 func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
-	p := started(t, io.Discard, "keysAuth=bearer")
+	p := started(t, io.Discard, "keyEndpointAuth=bearer")
 	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token: %v, %v", resp, err)

@@ -67,7 +67,7 @@ func payloads() map[string][]byte {
 	var respelled bytes.Buffer
 	_ = json.Indent(&respelled, three, "", "  ") // it is JSON
 	long := paymenttest.Encode(large)
-	long = fmt.Appendf(long[:len(long)-1], `,"note":"%s"}`, strings.Repeat("x", settings.ClaimCheckBytes))
+	long = fmt.Appendf(long[:len(long)-1], `,"note":"%s"}`, strings.Repeat("x", settings.LargeEventBytes))
 	return map[string][]byte{
 		"one": paymenttest.Delivery(one), "three": three, "late": paymenttest.Delivery(paymenttest.Event()),
 		"respelled": bytes.ReplaceAll(respelled.Bytes(), []byte("RELEASED"), []byte(`\u0052ELEASED`)),
@@ -150,7 +150,7 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 		}
 		request, err := p.service.Sender().Request(ctx, w)
 		if err == nil {
-			event, err = newEvent(request, source(p.conf.AllowedSources))
+			event, err = newEvent(request, source(p.conf.AllowedNetworks))
 		}
 		if err != nil {
 			return row{}, err.Error()

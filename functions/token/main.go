@@ -8,15 +8,15 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
-	"payhook.example/functions/token/handler"
+	"payhook.example/functions/token/tokenhandler"
 	"payhook.example/shared/aws/client"
 	"payhook.example/shared/aws/tokenstore"
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/settings"
 )
 
 func main() {
-	awsenv.Tune(os.Getenv)
+	lambdaruntime.Tune(os.Getenv)
 	h, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "token:", err)
@@ -26,7 +26,7 @@ func main() {
 }
 
 // newFunction returns the function with the settings and stores of its environment.
-func newFunction(getenv func(string) string) (*handler.Handler, error) {
+func newFunction(getenv func(string) string) (*tokenhandler.Handler, error) {
 	conf, err := settings.ParseFunction("token", getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
@@ -35,10 +35,10 @@ func newFunction(getenv func(string) string) (*handler.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return handler.New(
+	return tokenhandler.New(
 		tokenstore.New(cfg, conf.TokenParameter, conf.TokenKey, conf.TokenSecret),
 		tokenstore.Credentials(cfg, conf.CredentialsSecret),
 		conf,
-		awsenv.NewLog(os.Stdout, getenv(settings.StackEnv)),
+		lambdaruntime.NewLog(os.Stdout, getenv(settings.StackEnv)),
 	), nil
 }

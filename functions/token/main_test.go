@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/functions/token/handler"
+	"payhook.example/functions/token/tokenhandler"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -58,7 +58,7 @@ func TestATokenIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r, err := h.Handle(t.Context(), handler.Event{Refresh: true}); r.Outcome != token.Refreshed {
+				if r, err := h.Handle(t.Context(), tokenhandler.Event{Refresh: true}); r.Outcome != token.Refreshed {
 					t.Errorf("%s, %s: %+v, %v", store, operation, r, err)
 				}
 			})

@@ -28,9 +28,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook.example/functions/webhook/handler"
-	"payhook.example/shared/aws/stack"
-	"payhook.example/shared/awsenv"
+	"payhook.example/functions/webhook/webhookhandler"
+	"payhook.example/shared/aws/stores"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -150,31 +150,31 @@ func serveAWS(b *testing.B) (url string) {
 // another process has stored. It excludes the start of the process, and TLS.
 func BenchmarkDelivery(b *testing.B) {
 	signing := paymenttest.NewKey(2048)
-	keyService := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	keyEndpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(10 * time.Millisecond)
 		key := signing
 		key.ID = path.Base(r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(key.JWK())
 	}))
-	defer keyService.Close()
+	defer keyEndpoint.Close()
 	env := map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": serveAWS(b), "AWS_ACCESS_KEY_ID": "id",
-		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": keyService.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
+		"AWS_SECRET_ACCESS_KEY": "secret", "PAYHOOK_BASE_URL": keyEndpoint.URL, "PAYHOOK_EVENT_BUS_NAME": "payhook",
 		settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
-		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking",
+		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
 	}
 	for name, value := range env {
 		b.Setenv(name, value)
 	}
-	start := func() *handler.Handler {
-		conf, clients, err := stack.Load("webhook", os.Getenv)
+	start := func() *webhookhandler.Handler {
+		conf, clients, err := stores.Load("webhook", os.Getenv)
 		if err != nil {
 			b.Fatal(err)
 		}
-		clients.Connect(conf.KeyService)
-		return handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
-			awsenv.NewLog(io.Discard, "Payhook"))
+		clients.Connect(conf.KeyEndpoint)
+		return webhookhandler.New(clients.Stores(conf), clients.KeyEndpoint(conf), conf,
+			lambdaruntime.NewLog(io.Discard, "Payhook"))
 	}
 	startPlain := func() plain {
 		p, err := newPlain(b.Context())

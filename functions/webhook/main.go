@@ -9,29 +9,29 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 
-	"payhook.example/functions/webhook/handler"
-	"payhook.example/shared/aws/stack"
-	"payhook.example/shared/awsenv"
+	"payhook.example/functions/webhook/webhookhandler"
+	"payhook.example/shared/aws/stores"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/settings"
 )
 
 func main() {
-	awsenv.Tune(os.Getenv)
-	conf, clients, err := stack.Load("webhook", os.Getenv)
+	lambdaruntime.Tune(os.Getenv)
+	conf, clients, err := stores.Load("webhook", os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
 		os.Exit(1)
 	}
-	h := handler.New(clients.Stores(conf), clients.KeyService(conf), conf,
-		awsenv.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
+	h := webhookhandler.New(clients.Stores(conf), clients.KeyEndpoint(conf), conf,
+		lambdaruntime.NewLog(os.Stdout, os.Getenv(settings.StackEnv)))
 	clients.Connect(ahead(conf)...)
 	lambda.Start(lambda.Handler(h)) // its Invoke gets the bytes of the invocation as they are
 }
 
-// ahead returns the URL of the key service if its first call can use a connection that is opened before.
+// ahead returns the URL of the key endpoint if its first call can use a connection that is opened before.
 func ahead(conf settings.Config) []*url.URL {
-	if conf.UsesSignature() && conf.KeysAuth != settings.BearerToken && conf.ServiceCAs == nil {
-		return []*url.URL{conf.KeyService}
+	if conf.UsesSignature() && conf.KeyEndpointAuth != settings.BearerToken && conf.ServiceCAs == nil {
+		return []*url.URL{conf.KeyEndpoint}
 	}
 	return nil
 }

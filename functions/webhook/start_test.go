@@ -12,7 +12,7 @@ import (
 
 func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, "webhook",
-		[]string{settings.LedgerTableEnv, settings.KeysTableEnv, settings.ClaimBucketEnv, settings.ParkingBucketEnv,
+		[]string{settings.LedgerTableEnv, settings.KeysTableEnv, settings.LargeEventBucketEnv, settings.ParkingBucketEnv,
 			settings.EventBusNameEnv},
 		`{"version":"2.0","requestContext":{"http":{"method":"DELETE"}}}`, 2)
 	if !strings.HasPrefix(answer, `response {"statusCode":405,`) {
@@ -20,8 +20,8 @@ func TestItAnswersInvocations(t *testing.T) {
 	}
 }
 
-// Without signatures the key service is not called. With a token or a private CA it has connections of its own.
-func TestTheConnectionToTheKeyServiceIsOpenedAheadIfItCanBeUsed(t *testing.T) {
+// Without signatures the key endpoint is not called. With a token or a private CA it has connections of its own.
+func TestTheConnectionToTheKeyEndpointIsOpenedAheadIfItCanBeUsed(t *testing.T) {
 	base := &url.URL{Scheme: "https", Host: "api.payments.example"}
 	for _, c := range []struct {
 		authentication, auth string
@@ -32,7 +32,7 @@ func TestTheConnectionToTheKeyServiceIsOpenedAheadIfItCanBeUsed(t *testing.T) {
 		{settings.BySignature, settings.BearerToken, nil, 0}, {settings.ByBoth, "none", x509.NewCertPool(), 0},
 	} {
 		var conf settings.Config
-		conf.Authentication, conf.KeysAuth, conf.ServiceCAs, conf.KeyService = c.authentication, c.auth, c.cas, base
+		conf.Authentication, conf.KeyEndpointAuth, conf.ServiceCAs, conf.KeyEndpoint = c.authentication, c.auth, c.cas, base
 		if got := ahead(conf); len(got) != c.want || c.want > 0 && got[0] != base {
 			t.Errorf("%+v: %v", c, got)
 		}

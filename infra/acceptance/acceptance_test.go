@@ -32,14 +32,14 @@ import (
 
 	"payhook.example/infra/build"
 	"payhook.example/infra/checks"
-	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
 
 var (
-	place deployment.Deployment
+	place stack.Stack
 	given = map[string]string{} // settings of Payhook
 	left  = flag.String("delete", "", "only delete what the run with this `ID` has left")
 )
@@ -57,7 +57,7 @@ func init() {
 func TestAcceptance(t *testing.T) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt)
 	defer stop()
-	top, err := deployment.Top()
+	top, err := stack.Top()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,20 +70,20 @@ func TestAcceptance(t *testing.T) {
 		t.Fatal("domainName needs hostedZoneId, and evidence in compliance mode could not be deleted")
 	}
 	id := cmp.Or(*left, strings.ToLower(rand.Text()[:8]))
-	d, _, err := deployment.Find(ctx, place)
+	d, _, err := stack.Find(ctx, place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Stack, d.Settings = "PayhookAcceptance-"+id, given
+	d.StackName, d.Settings = "PayhookAcceptance-"+id, given
 	profile := cmp.Or(d.Profile, os.Getenv("AWS_PROFILE"))
 	cdk := &local.CDK{Top: top, State: filepath.Join(top, ".local/acceptance", id), Environment: append(os.Environ(),
 		"AWS_REGION="+d.Region, "AWS_DEFAULT_REGION="+d.Region, "AWS_PROFILE="+profile)}
 	r := &run{cdk: cdk, progress: local.NewProgress(os.Stdout)}
 	// Lambda tries a failed event again after one minute and after two more:
 	// https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
-	r.Subject = checks.Subject{Deployment: d, Timeout: 6 * time.Minute, Change: r.change}
+	r.Subject = checks.Subject{Stack: d, Timeout: 6 * time.Minute, Change: r.change}
 	r.Command = func(ctx context.Context, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(top, ".local/bin/payhook"), append(args, "--stack", d.Stack)...)
+		cmd := exec.CommandContext(ctx, filepath.Join(top, ".local/bin/payhook"), append(args, "--stack", d.StackName)...)
 		cmd.Env = cdk.Environment
 		return cmd
 	}
@@ -143,9 +143,9 @@ type run struct {
 
 // deploy deploys the simulated payment service, Payhook and a consumer.
 func (r *run) deploy(ctx context.Context) error {
-	service, consumer := r.Stack+"-Service", r.Stack+"-Consumer"
+	service, consumer := r.StackName+"-Service", r.StackName+"-Consumer"
 	ofConsumer := map[string]string{"stackName": consumer, "rules": strings.Join(checks.Rules(), ",")}
-	r.Settings["stackName"] = r.Stack
+	r.Settings["stackName"] = r.StackName
 	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.ByKey("tokenManagerId").Example)
 	if r.Endpoint != "" {
 		r.Settings[settings.LocalKey], ofConsumer["local"] = "true", "true"
@@ -172,22 +172,22 @@ func (r *run) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.PaymentService = strings.TrimRight(deployment.FunctionURL(r.Endpoint, outputs["ServiceUrl"]), "/")
+	r.PaymentService = strings.TrimRight(stack.FunctionURL(r.Endpoint, outputs["ServiceUrl"]), "/")
 	r.Settings["baseUrl"], r.Settings["authUrl"] = r.PaymentService, r.PaymentService
 	r.state = paymenttest.NewState(options.State)
 	r.Sender = paymenttest.Sender{Scheme: options.Scheme, Identity: r.Identity,
 		Client: &http.Client{Timeout: time.Minute}}
-	_, err = r.cdk.Synth(ctx, r.cdk.Top, r.Stack+".out", r.Settings)
-	outputs, err = r.deployStack(ctx, errors.Join(r.NewKey(ctx), err), "", r.Stack)
+	_, err = r.cdk.Synth(ctx, r.cdk.Top, r.StackName+".out", r.Settings)
+	outputs, err = r.deployStack(ctx, errors.Join(r.NewKey(ctx), err), "", r.StackName)
 	if err == nil {
-		err = r.SetOutputs(outputs, deployment.DefaultID)
+		err = r.SetOutputs(outputs, stack.DefaultID)
 	}
 	if err != nil {
 		return err
 	}
 	ofConsumer["eventBusName"] = r.Bus
 	_, err = r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, "events/consumer"), consumer+".out", ofConsumer)
-	outputs, err = r.deployStack(ctx, err, "", consumer, "--parameters", consumer+":ClaimBucket="+r.ClaimBucket)
+	outputs, err = r.deployStack(ctx, err, "", consumer, "--parameters", consumer+":LargeEventBucket="+r.LargeEventBucket)
 	if err == nil {
 		err = errors.Join(r.SetConsumer(outputs),
 			r.StoreCredentials(ctx, r.state.ClientID, r.state.ClientSecret))
@@ -195,7 +195,7 @@ func (r *run) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Arrivals, r.WebhookURL = checks.NewArrivals(r.AWS, r.Queues), deployment.FunctionURL(r.Endpoint, r.WebhookURL)
+	r.Arrivals, r.WebhookURL = checks.NewArrivals(r.AWS, r.Queues), stack.FunctionURL(r.Endpoint, r.WebhookURL)
 	r.progress.Say("waiting for %s, which takes minutes for a new domain name", r.WebhookURL)
 	return checks.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
 		answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL}) // without a body: no effect
@@ -208,7 +208,7 @@ func (r *run) deploy(ctx context.Context) error {
 func (r *run) change(ctx context.Context, do func(*paymenttest.State)) error {
 	do(&r.state)
 	text, _ := json.Marshal(r.state) // has an encoding
-	client, name := lambda.NewFromConfig(r.AWS), r.Stack+"-Service"
+	client, name := lambda.NewFromConfig(r.AWS), r.StackName+"-Service"
 	if _, err := client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{FunctionName: &name,
 		Environment: &lambdatypes.Environment{Variables: map[string]string{"STATE": string(text)}}}); err != nil {
 		return err
@@ -248,7 +248,7 @@ func (r *run) deployStack(ctx context.Context, err error, from, name string,
 // remove deletes the stacks and what they leave, and can be repeated. The consumer's rules are on Payhook's bus.
 func (r *run) remove(ctx context.Context) (failed error) {
 	client := cloudformation.NewFromConfig(r.AWS)
-	for _, name := range []string{r.Stack + "-Consumer", r.Stack, r.Stack + "-Service"} {
+	for _, name := range []string{r.StackName + "-Consumer", r.StackName, r.StackName + "-Service"} {
 		failed = errors.Join(failed, r.progress.Step("deleting "+name, func() (err error) {
 			for range 3 { // S3 writes access logs until the bucket that they are about is gone
 				_, missing := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
@@ -256,7 +256,7 @@ func (r *run) remove(ctx context.Context) (failed error) {
 					return nil // there is no stack
 				}
 				var buckets []string
-				buckets, err = deployment.Resources(ctx, client, name, "AWS::S3::Bucket")
+				buckets, err = stack.Resources(ctx, client, name, "AWS::S3::Bucket")
 				for _, bucket := range buckets {
 					err = errors.Join(err, empty(ctx, r.S3(), bucket))
 				}
@@ -267,7 +267,7 @@ func (r *run) remove(ctx context.Context) (failed error) {
 	}
 	// The token function made it, so CloudFormation does not delete it.
 	_, err := ssm.NewFromConfig(r.AWS).DeleteParameters(ctx,
-		&ssm.DeleteParametersInput{Names: []string{"/payhook/" + r.Stack + "/token"}})
+		&ssm.DeleteParametersInput{Names: []string{"/payhook/" + r.StackName + "/token"}})
 	return errors.Join(failed, err)
 }
 

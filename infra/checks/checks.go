@@ -23,13 +23,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	smithytime "github.com/aws/smithy-go/time"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 )
 
 // Subject is a deployed Payhook that is checked, with what the checks use beside it.
 type Subject struct {
-	*deployment.Deployment
+	*stack.Stack
 	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
 	// that answers.
 	Sender       paymenttest.Sender

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -39,7 +39,7 @@ func newSubject(t *testing.T, arrived []Arrival, handler http.HandlerFunc) *Subj
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &Subject{Deployment: &deployment.Deployment{WebhookURL: server.URL}, Timeout: time.Millisecond,
+	return &Subject{Stack: &stack.Stack{WebhookURL: server.URL}, Timeout: time.Millisecond,
 		Sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}, Arrivals: &Arrivals{all: arrived}}
 }
 

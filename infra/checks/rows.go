@@ -65,7 +65,7 @@ func (s *Subject) Mechanism() []Check {
 	if s.TokenParameter != "" {
 		rows = append(rows, s.replaced()...)
 	}
-	return about(s.Stack+": client certificates", append(rows, s.nothingElse()))
+	return about(s.StackName+": client certificates", append(rows, s.nothingElse()))
 }
 
 // about returns rows with their topic.
@@ -310,9 +310,9 @@ func (s *Subject) consumed() []Check {
 		return Check{What: "the consumer's function has stored it", Eventually: true, Do: s.latest(e),
 			Want: Seen{Fields: Fields{"status": "RELEASED", "amount": amount}}}
 	}
-	claimed, _ := encoded(noted(large, long(settings.ClaimCheckBytes)))
+	tooLarge, _ := encoded(noted(large, long(settings.LargeEventBytes)))
 	return []Check{
-		send("an event that is too large for the bus, of 2,000,000.00", claimed, s.accepted(1, 0), Released),
+		send("an event that is too large for the bus, of 2,000,000.00", tooLarge, s.accepted(1, 0), Released),
 		stored(large, "2000000.00"),
 		send("5,000,000,000.01", deliver(released), s.accepted(1, 0), Released),
 		stored(released, "5000000000.01"),

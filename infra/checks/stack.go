@@ -54,7 +54,7 @@ func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
 			KeyID: keyID},
 		TokenManagerID: cmp.Or(settings.TextOf(values, "tokenManagerId"), settings.ByKey("tokenManagerId").Example),
 		FormEncoded:    settings.TextOf(values, "credentialEncoding") == "form",
-		KeysBearer:     settings.TextOf(values, "keysAuth") == "bearer",
+		KeysBearer:     settings.TextOf(values, "keyEndpointAuth") == "bearer",
 	}, errors.Join(errTimestamp, errKeyID)
 }
 

@@ -19,12 +19,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/settings"
 )
 
 // Command returns the command local, with the commands that start, use and end the local run below it.
-func Command(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func Command(p *cli.Program, t *stack.Stack) *cobra.Command {
 	o := &options{given: map[string]string{}}
 	up := o.command(p, background, &cobra.Command{
 		Use:   "up",
@@ -108,7 +108,7 @@ func withDisk(err error, folder string, least uint64) error {
 
 // complete sets what is not given by flags.
 func (o *options) complete(p *cli.Program) (err error) {
-	if o.top, err = deployment.Top(); err != nil {
+	if o.top, err = stack.Top(); err != nil {
 		return err
 	}
 	o.state, o.progress = filepath.Join(o.top, ".local", "run"), NewProgress(p.Err)

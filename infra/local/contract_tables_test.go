@@ -136,7 +136,7 @@ func (r *random) recorded() ledger.Item {
 	detail := fmt.Appendf(nil, "{\"n\":%d,\x00\xff}", r.IntN(1000))
 	return ledger.Item{EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
 		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail),
-		Claimed: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), LeaseOwner: r.owner()}
+		Large: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), LeaseOwner: r.owner()}
 }
 
 // changed returns what a change of the state sets, in each of the states.

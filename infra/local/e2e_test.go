@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/checks"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
@@ -57,7 +57,7 @@ func TestDeployedStack(t *testing.T) {
 	}
 	ctx, cancel := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	top, err := deployment.Top()
+	top, err := stack.Top()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestDeployedStack(t *testing.T) {
 	m, err := start(ctx, options{
 		top: top, state: filepath.Join(top, ".local", "test"),
 		settings: map[string]string{
-			"webhookTimeout": "4s", "keysAuth": "bearer", "captureRejected": "1h",
+			"webhookTimeout": "4s", "keyEndpointAuth": "bearer", "storeRejected": "1h",
 		},
 		forFunctions: func(endpoint string) string {
 			p.emulator = endpoint
@@ -81,7 +81,7 @@ func TestDeployedStack(t *testing.T) {
 		t.Error(err)
 	}
 	f := &fixture{m.main, m, p, t.TempDir()}
-	run := *f.Deployment
+	run := *f.Stack
 	run.PaymentService = m.service.URL
 	mod := os.WriteFile(filepath.Join(f.folder, "go.mod"), []byte("module payhook.example\n"), 0o600)
 	if err := errors.Join(mod, run.Write(f.folder)); err != nil {
@@ -101,7 +101,7 @@ func TestDeployedStack(t *testing.T) {
 		{"every row of the table is right", f.testChecks},
 		{"the stores are like those in memory", f.testStores},
 		{"commands work", f.testCommands},
-		{"a wrong setting loses no webhook", f.testCaptured},
+		{"a wrong setting loses no webhook", f.testRejected},
 		{"faults under load lose no event", f.testFaults},
 		{"every permission is needed and none is missing", f.testPermissions},
 		{"a deployment loses no webhook", f.testDeployment},
@@ -160,7 +160,7 @@ func (f *fixture) runMechanisms(ctx context.Context) (rows []checks.Check, err e
 		values := maps.Clone(f.Settings)
 		maps.Copy(values, named)
 		maps.Copy(values, map[string]string{"authentication": authentication, "stackName": "Payhook-" + authentication,
-			"domainName": authentication + ".payhook.test", "captureRejected": "off"}) // which needs signatures
+			"domainName": authentication + ".payhook.test", "storeRejected": "off"}) // which needs signatures
 		if authentication == settings.ByMTLS {
 			values["tokenStore"] = settings.InParameter
 		}
@@ -208,7 +208,7 @@ func (f *fixture) deployed(ctx context.Context, values map[string]string) (*chec
 	if err != nil {
 		return nil, err
 	}
-	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.Stack+".out", f.machine.context(s.Settings))
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.StackName+".out", f.machine.context(s.Settings))
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ type answer struct{ Recorded, Duplicates, Conflicts int }
 func (f *fixture) program(s *checks.Subject) func(ctx context.Context, args ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, filepath.Join(f.machine.top, ".local", "bin", "payhook"),
-			append(args, "--stack", s.Stack)...)
+			append(args, "--stack", s.StackName)...)
 		cmd.Dir, cmd.Env = f.folder, f.machine.cdk.Environment
 		return cmd
 	}
@@ -288,8 +288,8 @@ func areRight(t *testing.T, rows []checks.Check, least int) {
 	}
 }
 
-// What a wrong setting rejects is captured, and published once when the setting is right.
-func (f *fixture) testCaptured(t *testing.T) {
+// What a wrong setting rejects is stored, and published once when the setting is right.
+func (f *fixture) testRejected(t *testing.T) {
 	client, name := lambda.NewFromConfig(f.AWS), f.Functions["webhook"]
 	conf, err := client.GetFunctionConfiguration(t.Context(),
 		&lambda.GetFunctionConfigurationInput{FunctionName: &name})

@@ -18,7 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/settings"
 )
 
@@ -74,7 +74,7 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 		return nil, err
 	}
 	endpoint := "http://127.0.0.1:" + strconv.Itoa(port)
-	e := &Emulator{Endpoint: endpoint, AWS: deployment.EmulatorConfig(endpoint, Region), state: state,
+	e := &Emulator{Endpoint: endpoint, AWS: stack.EmulatorConfig(endpoint, Region), state: state,
 		Folder: filepath.Join(state, "emulator")}
 	if err := os.RemoveAll(e.Folder); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (e *Emulator) awaitReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if resp, err := deployment.Direct.Do(r); err == nil {
+		if resp, err := stack.Direct.Do(r); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return nil
@@ -187,7 +187,7 @@ func library(top string) string { return filepath.Join(top, ".local", "jsii") }
 func CDKEnvironment(top string) []string {
 	isAWS := func(variable string) bool { return strings.HasPrefix(variable, "AWS_") }
 	return append(slices.DeleteFunc(os.Environ(), isAWS),
-		"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "AWS_REGION="+Region,
+		"AWS_ACCESS_KEY_ID="+stack.AccessKey, "AWS_SECRET_ACCESS_KEY="+stack.AccessKey, "AWS_REGION="+Region,
 		"AWS_DEFAULT_REGION="+Region,
 		// The CLI must not use the AWS configuration of this machine.
 		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",

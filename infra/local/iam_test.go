@@ -230,7 +230,7 @@ func (f *fixture) webhookPaths() []path {
 			_, err := f.parkConflict(ctx)
 			return err
 		}},
-		{"a rejected webhook is captured", func(ctx context.Context) error {
+		{"a rejected webhook is stored", func(ctx context.Context) error {
 			got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL,
 				Payload: delivery(fresh()), Flaw: paymenttest.SignatureChanged})
 			if err == nil && got.Status != http.StatusUnauthorized {
@@ -247,15 +247,15 @@ func (f *fixture) ledger() *ledger.Ledger {
 
 func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
 
-// record writes an event as pending, and returns its item. If it is claimed, it is in the claim bucket.
-func (f *fixture) record(ctx context.Context, claimed bool) (ledger.Item, error) {
+// record writes an event as pending, and returns its item. If it is large, it is in the bucket of large events.
+func (f *fixture) record(ctx context.Context, large bool) (ledger.Item, error) {
 	raw, err := payment.DecodeRawEvent(fresh())
 	if err != nil {
 		return ledger.Item{}, err
 	}
 	i := ledger.NewItem(raw, uuid.New().String(), time.Now())
-	if i.Claimed = claimed; claimed {
-		i.Detail, err = bus.NewClaims(s3.NewBucket(f.S3(), f.ClaimBucket), f.ClaimBucket).Put(ctx, raw)
+	if i.Large = large; large {
+		i.Detail, err = bus.NewLargeEvents(s3.NewBucket(f.S3(), f.LargeEventBucket), f.LargeEventBucket).Put(ctx, raw)
 	}
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 	r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewLeaseOwner(), due)[0]
@@ -349,21 +349,21 @@ func (f *fixture) redrivePaths() []path {
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
 		{"a conflict is replayed in the first version", replay(false, intake.Request{Version: intake.FirstVersion},
 			f.parkConflict)},
-		{"a captured webhook is replayed, with a new key and a new token", replay(false, intake.Request{Reason: "test"},
+		{"a rejected webhook is replayed, with a new key and a new token", replay(false, intake.Request{Reason: "test"},
 			func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}
 				return f.park(ctx, proof.Rejected, fresh())
 			})},
-		{"a captured webhook is replayed, and is invalid", replay(true, intake.Request{Reason: "test"},
+		{"a rejected webhook is replayed, and is invalid", replay(true, intake.Request{Reason: "test"},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Rejected, []byte("{}")) })},
 		{"an invalid delivery is replayed, and has a conflict", replay(true, intake.Request{},
 			func(ctx context.Context) (string, error) {
 				first, second := versions()
 				return f.park(ctx, proof.Invalid, first, second)
 			})},
-		{"a parked event in the claim bucket is replayed", replay(false, intake.Request{},
+		{"a parked event in the bucket of large events is replayed", replay(false, intake.Request{},
 			func(ctx context.Context) (string, error) {
 				i, err := f.record(ctx, true)
 				if err == nil {

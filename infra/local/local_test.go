@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -96,7 +96,7 @@ func TestMain(m *testing.M) {
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
 	root := p.Root()
-	root.AddCommand(Command(p, &deployment.Deployment{}))
+	root.AddCommand(Command(p, &stack.Stack{}))
 	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
 }
 
@@ -119,7 +119,7 @@ func TestUpOfARunThatIsUpSaysWhereItIs(t *testing.T) {
 	if _, stderr, status := command(t, "up"); status != cli.StatusFailed || stderr != already {
 		t.Errorf("while it starts: %d, %s", status, stderr)
 	}
-	run := &deployment.Deployment{Endpoint: answering(t), Given: map[string]string{"alarmSilence": "1h"}}
+	run := &stack.Stack{Endpoint: answering(t), Given: map[string]string{"alarmSilence": "1h"}}
 	if err := run.Write(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestAFailureOnAFullDiskSaysSo(t *testing.T) {
 func TestUpShowsWhyItDidNotStart(t *testing.T) {
 	folder := project(t)
 	t.Setenv("PAYHOOK_READY", "1")
-	if err := (&deployment.Deployment{}).Write(folder); err != nil { // a run that was killed left it
+	if err := (&stack.Stack{}).Write(folder); err != nil { // a run that was killed left it
 		t.Fatal(err)
 	}
 	if out, stderr, status := command(t, "up"); status != cli.StatusFailed || out != "" ||
@@ -206,12 +206,12 @@ func TestTheServiceFollowsTheSettings(t *testing.T) {
 		t.Errorf("without a file: %v", got)
 	}
 	const file = `{"timestampLocation":"query:ts","keyIdLocation":"query:kid",` +
-		`"captureRejected":7,"baseUrl":"https://a","truststore":"ca.pem"}`
+		`"storeRejected":7,"baseUrl":"https://a","truststore":"ca.pem"}`
 	name := filepath.Join(top, "infra", "settings.json")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(file), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"timestampLocation": "query:ts", "keyIdLocation": "header:K", "captureRejected": "7",
+	want := map[string]string{"timestampLocation": "query:ts", "keyIdLocation": "header:K", "storeRejected": "7",
 		"truststore": "ca.pem", "timestampTolerance": "2m", "successStatus": "201"}
 	got := given("-c", "keyIdLocation=header:K", "-c", " timestampTolerance=2m  successStatus=201 ")
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -232,14 +232,14 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
 	type values map[string]string
 	for _, test := range []struct{ given, want values }{
-		{values{}, values{"captureRejected": "7d"}},
-		{values{"authentication": "both", "captureRejected": "off"}, values{"authentication": "both",
-			"captureRejected": "off", "domainName": localDomain, "certificateArn": localCertificate,
+		{values{}, values{"storeRejected": "7d"}},
+		{values{"authentication": "both", "storeRejected": "off"}, values{"authentication": "both",
+			"storeRejected": "off", "domainName": localDomain, "certificateArn": localCertificate,
 			"truststore": m.tlsFile("truststore")}},
 		{values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"},
 			values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"}},
 		{values{"domainName": "a.example"},
-			values{"domainName": "a.example", "certificateArn": localCertificate, "captureRejected": "7d"}},
+			values{"domainName": "a.example", "certificateArn": localCertificate, "storeRejected": "7d"}},
 	} {
 		s, err := m.newStack(test.given)
 		if err != nil {
@@ -259,7 +259,7 @@ func TestEnvironmentIsForShells(t *testing.T) {
 		t.Errorf("%d, %s", status, message)
 	}
 	const secret = "arn:aws:secretsmanager:us-east-1:000000000000:secret:it's one; exit 1"
-	run := &deployment.Deployment{Endpoint: answering(t), Region: "eu-north-1", TokenSecret: secret,
+	run := &stack.Stack{Endpoint: answering(t), Region: "eu-north-1", TokenSecret: secret,
 		PaymentService: "http://127.0.0.1:2"}
 	if err := run.Write(folder); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -79,7 +79,7 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 	}
 	return m, o.progress.Step("cdk deploy of the consumer", func() error {
 		stacks, err := m.cdk.Deploy(ctx, consumer, []string{"--parameters",
-			consumerStack + ":ClaimBucket=" + m.main.ClaimBucket}, consumerStack)
+			consumerStack + ":LargeEventBucket=" + m.main.LargeEventBucket}, consumerStack)
 		if err != nil {
 			return err
 		}
@@ -100,10 +100,10 @@ func (m *machine) stop() {
 func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {
 	cdk := &CDK{Top: m.top, State: m.state, Environment: CDKEnvironment(m.top)}
 	values := m.context(m.main.Settings)
-	if err := checkSettings(m.main.Stack, values, m.given); err != nil {
+	if err := checkSettings(m.main.StackName, values, m.given); err != nil {
 		return "", "", err
 	}
-	bus := cmp.Or(m.main.Setting("eventBusName"), m.main.Stack)
+	bus := cmp.Or(m.main.Setting("eventBusName"), m.main.StackName)
 	group, within := errgroup.WithContext(ctx)
 	step := func(name string, do func() error) {
 		group.Go(func() error { return m.progress.Step(name, do) })
@@ -191,11 +191,11 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	}
 	add("evidence", "1d")
 	if checks.UsesSignature(values) {
-		add("captureRejected", "7d") // the longest
+		add("storeRejected", "7d") // the longest
 	}
 	s := &checks.Subject{
-		Deployment: &deployment.Deployment{Local: true, Region: Region,
-			Stack: settings.TextOf(values, "stackName"), PaymentService: m.service.URL,
+		Stack: &stack.Stack{Local: true, Region: Region,
+			StackName: settings.TextOf(values, "stackName"), PaymentService: m.service.URL,
 			Settings: values, Given: m.given},
 		Identity: m.identity, Timeout: 20 * time.Second, Sender: m.service.Sender(),
 		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}
@@ -228,7 +228,7 @@ func (m *machine) deploy(ctx context.Context, s *checks.Subject, assembly string
 	if err != nil {
 		return err
 	}
-	return m.ready(ctx, s, outputs[s.Stack], deployment.DefaultID)
+	return m.ready(ctx, s, outputs[s.StackName], stack.DefaultID)
 }
 
 // ready sets the names and addresses of the construct with an id in the deployed stack, starts its
@@ -243,7 +243,7 @@ func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[stri
 			return err
 		}
 	} else {
-		s.WebhookURL = deployment.FunctionURL(s.Endpoint, s.WebhookURL)
+		s.WebhookURL = stack.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
 	if s == m.main {
 		m.service.SetWebhookURL(s.WebhookURL)

@@ -27,7 +27,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
@@ -240,7 +240,7 @@ func TestEmulatorServesItsOwnNamesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(r)
-		resp, err := deployment.Direct.Do(r)
+		resp, err := stack.Direct.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ ask POST "$id/response" 127.0.0.1 "Content-Length: ${#body}\r\n" "$body"
 // an event, and a reference to it. The amounts are within the limits that AWS documents.
 func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 	client := eventbridge.NewFromConfig(emulated(t))
-	claims := bus.NewClaims(&objects.Memory{}, "claims")
+	largeEvents := bus.NewLargeEvents(&objects.Memory{}, "large-events")
 	files, err := filepath.Glob("../../events/rules/*.json")
 	document, readErr := os.ReadFile("../../events/README.md")
 	if err != nil || readErr != nil || len(files) == 0 {
@@ -329,7 +329,7 @@ func TestThePatternsMatchWhatTheirTableSays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.to, err)
 		}
-		reference, err := claims.Put(t.Context(), event)
+		reference, err := largeEvents.Put(t.Context(), event)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 )
 
 // proxy stands between the functions and the emulator: it receives every call of the AWS APIs as
@@ -84,7 +84,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.Header, out.Host = r.Header.Clone(), r.Host
-	resp, err := deployment.Direct.Do(out)
+	resp, err := stack.Direct.Do(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"payhook.example/infra/checks"
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/token"
 )
 
@@ -49,7 +49,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 	if err != nil {
 		return err
 	}
-	deployment.Remove(o.top) // a run that was killed left it
+	stack.Remove(o.top) // a run that was killed left it
 	held.Close()
 	log, err := os.Create(filepath.Join(o.state, "up.log"))
 	if err != nil {
@@ -87,7 +87,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		if _, err := io.Copy(p.Err, written); err != nil {
 			return err
 		}
-		if run, err := deployment.Read(o.top); err == nil && running {
+		if run, err := stack.Read(o.top); err == nil && running {
 			return isUp(p, run)
 		}
 	}
@@ -97,9 +97,9 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 // upAlready is the command up while another process has the lock. The error is locked if that process has not started
 // everything yet.
 func upAlready(ctx context.Context, p *cli.Program, o options, locked error) error {
-	run, err := deployment.Running(ctx)
+	run, err := stack.Running(ctx)
 	switch {
-	case errors.Is(err, deployment.ErrNotUp):
+	case errors.Is(err, stack.ErrNotUp):
 		return locked
 	case err != nil:
 		return err
@@ -110,12 +110,12 @@ func upAlready(ctx context.Context, p *cli.Program, o options, locked error) err
 }
 
 // isUp says that everything is up.
-func isUp(p *cli.Program, run *deployment.Deployment) error {
+func isUp(p *cli.Program, run *stack.Stack) error {
 	if p.JSON {
 		return p.PrintJSON(run)
 	}
 	_, err := fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
-		"              end it\n", deployment.Path, hints)
+		"              end it\n", stack.Path, hints)
 	return err
 }
 
@@ -130,7 +130,7 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	o.progress.Say("everything is up")
-	defer deployment.Remove(o.top)
+	defer stack.Remove(o.top)
 	if err := m.main.Write(o.top); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer lock.Close()
-	deployment.Remove(o.top)
+	stack.Remove(o.top)
 	if p.JSON {
 		return p.PrintJSON(map[string]bool{"ended": ended > 0})
 	}
@@ -201,7 +201,7 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 // environment is the command env. It unsets what the SDKs would use instead. Their variables
 // are those of https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 func environment(ctx context.Context, p *cli.Program, _ options) error {
-	run, err := deployment.Running(ctx)
+	run, err := stack.Running(ctx)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func environment(ctx context.Context, p *cli.Program, _ options) error {
 		"AWS_ENDPOINT_URL": run.Endpoint,
 		// The second is for boto3 and version 1 of the CLI.
 		"AWS_REGION": run.Region, "AWS_DEFAULT_REGION": run.Region,
-		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey,
+		"AWS_ACCESS_KEY_ID": stack.AccessKey, "AWS_SECRET_ACCESS_KEY": stack.AccessKey,
 		// A profile can set FIPS endpoints or how buckets are addressed.
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 		"AWS_EC2_METADATA_DISABLED": "true",

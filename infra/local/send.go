@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 )
 
 // sendCommand returns the command that sends webhooks. It uses the stack and the id of a target, which is local.
-func sendCommand(p *cli.Program, t *deployment.Deployment) *cobra.Command {
+func sendCommand(p *cli.Program, t *stack.Stack) *cobra.Command {
 	return &cobra.Command{
 		Use: "send [JSON]", Short: "Send signed webhooks",
 		Long: `Has the simulated payment service sign a webhook and send it to a stack of the local run,
@@ -66,8 +66,8 @@ With --json, the document that the endpoint answers: keyId, faults, status, body
 }
 
 // send has the payment service of a local run send a webhook to one of its stacks.
-func send(ctx context.Context, p *cli.Program, target deployment.Deployment, order map[string]jsontext.Value) error {
-	d, err := deployment.Connect(ctx, target)
+func send(ctx context.Context, p *cli.Program, target stack.Stack, order map[string]jsontext.Value) error {
+	d, err := stack.Connect(ctx, target)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
@@ -83,7 +83,7 @@ func send(ctx context.Context, p *cli.Program, target deployment.Deployment, ord
 	if err != nil {
 		return err
 	}
-	answer, err := deployment.Direct.Do(r)
+	answer, err := stack.Direct.Do(r)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
@@ -102,7 +102,7 @@ func send(ctx context.Context, p *cli.Program, target deployment.Deployment, ord
 		_, err = fmt.Fprintln(p.Out, got.Status, got.Body)
 	}
 	if err == nil && got.Status == http.StatusUnauthorized {
-		fmt.Fprintf(p.Err, "if captureRejected is on, as after make up, this says why:\n  %s\n", p.Hint("explain"))
+		fmt.Fprintf(p.Err, "if storeRejected is on, as after make up, this says why:\n  %s\n", p.Hint("explain"))
 	}
 	if err == nil && got.Status/100 != 2 {
 		err = cli.ErrAttention

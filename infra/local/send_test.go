@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -22,7 +22,7 @@ func standIn(t *testing.T, webhookURL string, service *paymenttest.Server) {
 	emulator := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><Outputs>`)
 		for _, name := range []string{settings.WebhookURLOutput, settings.EventBusNameOutput,
-			settings.LedgerTableOutput, settings.KeysTableOutput, settings.ClaimBucketOutput,
+			settings.LedgerTableOutput, settings.KeysTableOutput, settings.LargeEventBucketOutput,
 			settings.ParkingBucketOutput, settings.WebhookFunctionOutput, settings.RedriveFunctionOutput,
 			settings.WebhookLogsOutput, settings.RedriveLogsOutput} {
 			fmt.Fprintf(w, `<member><OutputKey>%s</OutputKey><OutputValue>%[1]s</OutputValue></member>`, name)
@@ -30,7 +30,7 @@ func standIn(t *testing.T, webhookURL string, service *paymenttest.Server) {
 		fmt.Fprint(w, `</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`)
 	}))
 	t.Cleanup(emulator.Close)
-	d := deployment.Deployment{Stack: "Payhook", Endpoint: emulator.URL, Region: "us-east-1", WebhookURL: webhookURL,
+	d := stack.Stack{StackName: "Payhook", Endpoint: emulator.URL, Region: "us-east-1", WebhookURL: webhookURL,
 		PaymentService: service.URL}
 	if err := d.Write(project(t)); err != nil {
 		t.Fatal(err)

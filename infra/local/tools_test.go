@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 )
 
 func TestAToolThatIsIncompleteNamesMakeClean(t *testing.T) {
@@ -60,11 +60,11 @@ type transport func(r *http.Request) (*http.Response, error)
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestTheEmulatorMayTakeMinutesToStart(t *testing.T) {
-	before := deployment.Direct.Transport
-	defer func() { deployment.Direct.Transport = before }()
+	before := stack.Direct.Transport
+	defer func() { stack.Direct.Transport = before }()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		deployment.Direct.Transport = transport(func(*http.Request) (*http.Response, error) {
+		stack.Direct.Transport = transport(func(*http.Request) (*http.Response, error) {
 			if time.Since(start) < 4*time.Minute {
 				return nil, errors.New("refused")
 			}

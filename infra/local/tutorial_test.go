@@ -50,7 +50,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := *f.Deployment
+	run := *f.Stack
 	run.PaymentService = f.machine.service.URL
 	if err := run.Write(checkout); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
 		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
-		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Stack)
+		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.LargeEventBucket, "STACK="+f.StackName)
 	return cmd
 }
 
@@ -132,7 +132,7 @@ func (f *fixture) testTutorial(t *testing.T) {
 	event := strings.Index(string(out), `{"version"`)
 	digest := fmt.Sprintf("\n%x  -\n", sha256.Sum256(programs["redrive"]))
 	if err != nil || event < 0 || !strings.Contains(string(out), digest) ||
-		!strings.Contains(string(out), f.ClaimBucket) ||
+		!strings.Contains(string(out), f.LargeEventBucket) ||
 		!strings.Contains(string(out), "stack First (account ") ||
 		!strings.Contains(string(out), `"ExecutedVersion"`) || strings.Contains(string(out), "FunctionError") ||
 		strings.Contains(string(out), "compiling and installing") {

@@ -283,7 +283,7 @@ func (p *Payhook) traffic() []awscloudwatch.IWidget {
 	answers := []awscloudwatch.IMetric{own(settings.AcceptedMetric, "2xx Accepted"),
 		own(settings.DeviationsMetric, "2xx Deviations")}
 	for _, m := range settings.Metrics() {
-		if m.Status != 0 && (m != settings.SourceNotAllowedMetric || conf.AllowedSources != nil) {
+		if m.Status != 0 && (m != settings.SenderNotAllowedMetric || conf.AllowedNetworks != nil) {
 			answers = append(answers, own(m, fmt.Sprint(m.Status, " ", m.Name)))
 		}
 	}

@@ -80,11 +80,11 @@ type calls struct {
 // the actions that it does not need.
 var clients = map[string]map[string]calls{
 	"Webhook": {
-		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
-		"Keys":   {reflect.TypeFor[dynamodb.KeysAPI](), nil},
-		"Bus":    {reflect.TypeFor[eventbridge.PutAPI](), nil},
-		"Claims": {reflect.TypeFor[s3.PutAPI](), nil},
-		// It parks, captures and keeps records, and reads none of them.
+		"Ledger":      {reflect.TypeFor[dynamodb.LedgerAPI](), []string{"dynamodb:Query"}},
+		"Keys":        {reflect.TypeFor[dynamodb.KeysAPI](), nil},
+		"Bus":         {reflect.TypeFor[eventbridge.PutAPI](), nil},
+		"LargeEvents": {reflect.TypeFor[s3.PutAPI](), nil},
+		// It parks, stores and keeps records, and reads none of them.
 		"Parking":      {reflect.TypeFor[s3.PutAPI](), nil},
 		"Records":      {reflect.TypeFor[s3.PutAPI](), nil},
 		"Token/Secret": {reflect.TypeFor[tokenstore.SecretReadAPI](), nil},
@@ -93,7 +93,7 @@ var clients = map[string]map[string]calls{
 	"Redrive": {
 		"Ledger": {reflect.TypeFor[dynamodb.LedgerAPI](), nil},
 		"Bus":    {reflect.TypeFor[eventbridge.FindAPI](), nil},
-		"Claims": {reflect.TypeFor[interface {
+		"LargeEvents": {reflect.TypeFor[interface {
 			s3.PutAPI
 			s3.ListAPI
 		}](), nil},
@@ -109,21 +109,21 @@ var clients = map[string]map[string]calls{
 // A call that somebody adds has a permission, and a permission has a call. The end-to-end test of infra/local removes
 // each permission, and shows on which folders of a bucket it is needed.
 func TestEachFunctionHasThePermissionsOfItsClients(t *testing.T) {
-	forCaptured := map[string]any{"keysAuth": "bearer", "captureRejected": "1h", "evidence": "1d"}
+	forRejected := map[string]any{"keyEndpointAuth": "bearer", "storeRejected": "1h", "evidence": "1d"}
 	for store, other := range map[string]string{"secret": parameter, "parameter": "Token/Secret"} {
 		with := map[string]any{"tokenStore": store}
 		maps.Copy(with, someSubnets)
-		tm, all := payhook(t, mtls("both"), forCaptured, with), map[string]map[string]calls{}
+		tm, all := payhook(t, mtls("both"), forRejected, with), map[string]map[string]calls{}
 		for function, resources := range clients {
 			all[function] = maps.Clone(resources)
 			delete(all[function], other)
 			checkPermissions(t, tm, function, all[function])
 		}
 		resources := maps.Clone(all["Webhook"])
-		for _, same := range []string{"Ledger", "Bus", "Claims", "Parking"} {
+		for _, same := range []string{"Ledger", "Bus", "LargeEvents", "Parking"} {
 			resources[same] = all["Redrive"][same]
 		}
-		checkPermissions(t, payhook(t, forCaptured, with), "Redrive", resources)
+		checkPermissions(t, payhook(t, forRejected, with), "Redrive", resources)
 	}
 }
 
@@ -199,8 +199,8 @@ var samples = map[string]caller{
 
 // commands are the files of the program payhook, by the names in the Sids of its policy.json.
 var commands = map[string]caller{
-	"EveryCommand": {[]string{"infra/deployment/connect.go"}, nil, nil},
-	"Status": {[]string{program + "status*.go", program + "logs.go", readSettings, "infra/deployment/resources.go"},
+	"EveryCommand": {[]string{"infra/stack/connect.go"}, nil, nil},
+	"Status": {[]string{program + "status*.go", program + "logs.go", readSettings, "infra/stack/resources.go"},
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.ListAPI]()}, nil},
 	"Explain": {[]string{program + "explain*.go"},
 		append([]reflect.Type{reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},
@@ -217,7 +217,7 @@ var commands = map[string]caller{
 
 const (
 	program      = "infra/cmd/payhook/commands/"
-	readSettings = "infra/deployment/settings.go"
+	readSettings = "infra/stack/settings.go"
 )
 
 var tokenAPIs = []reflect.Type{

@@ -93,7 +93,7 @@ func (p *Payhook) allowKeyUse(shared bool) {
 // UseKey lets the functions use a customer managed key that Props.Encryption does not name: the own
 // key of an existing table or bucket, or an earlier key of Payhook, which existing objects keep.
 // The policy of the key must let IAM policies of the account give access. To let the principals of
-// [Payhook.GrantReadToken] and [Payhook.GrantReadClaims] use it as well, call UseKey first.
+// [Payhook.GrantReadToken] and [Payhook.GrantReadLargeEvents] use it as well, call UseKey first.
 func (p *Payhook) UseKey(key awskms.IKey) {
 	awscdk.Annotations_Of(p).AcknowledgeWarning(jsii.String("payhook:"+useKeyWarning), nil)
 	p.customerKeys = append(p.customerKeys, key.KeyArn())

@@ -28,8 +28,8 @@ var encrypted = []struct {
 	settings map[string]any
 	key      string
 }{
-	{map[string]any{"encryption": "cmk", "keysAuth": "bearer", "evidence": "7y"}, "Encryption/Key.Arn"},
-	{map[string]any{"encryption": someKey, "keysAuth": "bearer", "evidence": "7y"}, someKey},
+	{map[string]any{"encryption": "cmk", "keyEndpointAuth": "bearer", "evidence": "7y"}, "Encryption/Key.Arn"},
+	{map[string]any{"encryption": someKey, "keyEndpointAuth": "bearer", "evidence": "7y"}, someKey},
 }
 
 // storesNothing are the resource types that store no data.
@@ -96,14 +96,15 @@ func reads(service, key, value string) string {
 // The functions need the same of the own key of an existing resource, or of an earlier key, as of the
 // key of encryption. They do not run before they have it.
 func TestFunctionsCanUseFurtherKeys(t *testing.T) {
-	existing := map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"}
+	existing := map[string]any{"ledgerTable": "old-ledger", "largeEventBucket": "old-large-events",
+		"parkingBucket": "old-parking"}
 	withSecret := map[string][]string{}
 	for _, c := range []struct{ encryption, key, store, reader string }{
 		{"cmk", "Encryption/Key.Arn", "parameter", reads("ssm", "PARAMETER_ARN", parameter)},
 		{someKey, someKey, "secret", reads("secretsmanager", "SecretARN", "Token/Secret.Id")},
 		{"aws", "", "secret", reads("secretsmanager", "SecretARN", "Token/Secret.Id")},
 	} {
-		app, p := newPayhook(t, "", map[string]any{"encryption": c.encryption, "keysAuth": "bearer",
+		app, p := newPayhook(t, "", map[string]any{"encryption": c.encryption, "keyEndpointAuth": "bearer",
 			"tokenStore": c.store}, existing)
 		stack := awscdk.Stack_Of(p)
 		p.UseKey(awskms.Key_FromKeyArn(stack, jsii.String("Further"), jsii.String(furtherKey)))

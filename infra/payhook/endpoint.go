@@ -188,7 +188,7 @@ func accessLog(conf settings.Deployment) map[string]string {
 const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
 
 // forbidden is the pattern of the metric filter for requests that API Gateway rejects because of their client
-// certificate. Those that the function answers 403, because of allowedSources, have the Lambda status 200.
+// certificate. Those that the function answers 403, because of allowedNetworks, have the Lambda status 200.
 const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
 // newStage creates the stage with its access log, and the metrics of the requests that do not reach the function.

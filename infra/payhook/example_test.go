@@ -39,8 +39,8 @@ func ExampleNew() {
 		EventPattern: &awsevents.EventPattern{DetailType: jsii.Strings("PAYMENT_STATUS.RELEASED")},
 		Targets:      &[]awsevents.IRuleTarget{awseventstargets.NewSqsQueue(queue, nil)},
 	})
-	hook.GrantReadToken(reader)  // and kms:Decrypt, if a customer managed key encrypts the token
-	hook.GrantReadClaims(reader) // events that are too large for the bus
+	hook.GrantReadToken(reader)       // and kms:Decrypt, if a customer managed key encrypts the token
+	hook.GrantReadLargeEvents(reader) // events that are too large for the bus
 	payhook.New(stack, jsii.String("Reports"), &payhook.Props{
 		BaseURL:        "https://api.payments.example",
 		AuthURL:        "https://auth.payments.example",

@@ -33,7 +33,7 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.role.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
 	p.buckets.allowWrite(f)
-	if conf.CaptureRejected > 0 {
+	if conf.StoreRejected > 0 {
 		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
 	p.allowReceiving(f)
@@ -46,7 +46,7 @@ func (p *Payhook) allowReceiving(f function) {
 	if p.conf.UsesSignature() {
 		f.role.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	}
-	if p.conf.KeysAuth == settings.BearerToken {
+	if p.conf.KeyEndpointAuth == settings.BearerToken {
 		f.role.allow([]string{p.token.read}, p.token.arn)
 	}
 	f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)

@@ -17,20 +17,21 @@ import (
 var linted = map[string]map[string]any{
 	"default": nil,
 	"everything": {
-		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
+		"keyEndpointAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"webhookConcurrency": 100,
 		"subnetIds":          someSubnets["subnetIds"], "securityGroupIds": someSubnets["securityGroupIds"],
 		"encryption": "cmk", "evidence": "7y compliance",
 		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
 		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},
-	"a key that exists":           {"encryption": someKey},
-	"a domain name":               with(map[string]any{"encryption": "cmk"}),
-	"a domain name without zone":  {"domainName": "hook.bank.example", "certificateArn": someCertificate},
-	"both":                        mtls("both"),
-	"mTLS":                        mtls("mtls"),
-	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
-	"without":                     {"protectBus": false, "timestampTolerance": "off", "evidence": "1d"},
+	"a key that exists":          {"encryption": someKey},
+	"a domain name":              with(map[string]any{"encryption": "cmk"}),
+	"a domain name without zone": {"domainName": "hook.bank.example", "certificateArn": someCertificate},
+	"both":                       mtls("both"),
+	"mTLS":                       mtls("mtls"),
+	"existing tables and buckets": {"ledgerTable": "Ledger", "largeEventBucket": "large-events",
+		"parkingBucket": "parking"},
+	"without": {"protectBus": false, "timestampTolerance": "off", "evidence": "1d"},
 }
 
 // make lint runs this test.

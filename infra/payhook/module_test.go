@@ -105,8 +105,8 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 
 	// Each grant is what is needed, and no more.
 	want := map[string][]string{
-		"Bank/Payments/Token/Secret.Id":     {"secretsmanager:GetSecretValue"},
-		"Bank/Payments/Claims.Arn/events/*": {"s3:GetObject"},
+		"Bank/Payments/Token/Secret.Id":          {"secretsmanager:GetSecretValue"},
+		"Bank/Payments/LargeEvents.Arn/events/*": {"s3:GetObject"},
 	}
 	if diff := cmp.Diff(want, tm.grants(t, "Bank/Reader")); diff != "" {
 		t.Errorf("the grants (-want +got)\n%s", diff)
@@ -126,7 +126,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if len(sids) != 9 { // four or five for each, with the bus of Reports, and that of the account
 		t.Errorf("statements of the key: %v", sids)
 	}
-	uses := []string{reads("s3", "aws:s3:arn", "Bank/Payments/Claims.Arn Bank/Payments/Claims.Arn/*"),
+	uses := []string{reads("s3", "aws:s3:arn", "Bank/Payments/LargeEvents.Arn Bank/Payments/LargeEvents.Arn/*"),
 		reads("secretsmanager", "SecretARN", "Bank/Payments/Token/Secret.Id")}
 	if diff := cmp.Diff(uses, with.uses(t, "Bank/Reader", "Bank/Key.Arn")); diff != "" {
 		t.Errorf("the grants on the key (-want +got)\n%s", diff)

@@ -169,17 +169,17 @@ func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 	})
 }
 
-// GrantReadClaims lets a principal of this account read the events that are too large for the bus, which package
+// GrantReadLargeEvents lets a principal of this account read the events that are too large for the bus, which package
 // [payhook.example/shared/bus] resolves. It includes kms:Decrypt as GrantReadToken does.
-func (p *Payhook) GrantReadClaims(grantee awsiam.IGrantable) awsiam.Grant {
-	bucket := p.buckets.claims.BucketArn()
+func (p *Payhook) GrantReadLargeEvents(grantee awsiam.IGrantable) awsiam.Grant {
+	bucket := p.buckets.largeEvents.BucketArn()
 	// With an S3 Bucket Key, the context is the ARN of the bucket, and otherwise that of the object (AWS, "Using
 	// server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with Amazon S3 Bucket Keys" in the S3
 	// User Guide). A bucket that the stack did not create may have no Bucket Key.
 	p.grantUse(grantee, "s3", "aws:s3:arn", bucket, jsii.String(*bucket+"/*"))
 	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
 		Grantee: grantee, Actions: jsii.Strings("s3:GetObject"),
-		ResourceArns: &[]*string{p.buckets.claims.ArnForObjects(jsii.String("events/*"))},
+		ResourceArns: &[]*string{p.buckets.largeEvents.ArnForObjects(jsii.String("events/*"))},
 	})
 }
 
@@ -197,7 +197,7 @@ const useKeyWarning = "useKey"
 // warn adds warnings about settings to the output of the CDK CLI.
 func (p *Payhook) warn(props *Props) {
 	conf, annotations := p.conf, awscdk.Annotations_Of(p)
-	if conf.Encryption == settings.EncryptionCMK && conf.LedgerTable+conf.ClaimBucket+conf.ParkingBucket != "" {
+	if conf.Encryption == settings.EncryptionCMK && conf.LedgerTable+conf.LargeEventBucket+conf.ParkingBucket != "" {
 		annotations.AddWarningV2(jsii.String("payhook:"+useKeyWarning), jsii.String("encryption is cmk, and a table "+
 			"or bucket exists already: the stack does not change its key. If that is a customer managed key, let the "+
 			"functions use it by Payhook.UseKey. Otherwise, webhooks are answered 503."), nil)
@@ -221,8 +221,8 @@ func (p *Payhook) newOutputs(dashboard *string) {
 	p.output("EventBusArn", "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
 	p.output(settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
 	p.output(settings.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName())
-	p.output(settings.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
-		p.buckets.claims.BucketName())
+	p.output(settings.LargeEventBucketOutput, "the bucket with the large events that the bus refers to",
+		p.buckets.largeEvents.BucketName())
 	p.output(settings.ParkingBucketOutput, "the bucket with parked deliveries and events",
 		p.buckets.parking.BucketName())
 	p.output(settings.WebhookFunctionOutput, "the function that receives webhooks, with its alias",

@@ -68,8 +68,8 @@ func list(value any) []any {
 
 // The name of a bucket is no proof of its owner, also not that of a setting.
 func TestFunctionsUseOnlyBucketsOfTheAccount(t *testing.T) {
-	for _, conf := range []map[string]any{{"evidence": "7y", "captureRejected": "1h"},
-		{"claimBucket": "old-claims", "parkingBucket": "old-parking"}} {
+	for _, conf := range []map[string]any{{"evidence": "7y", "storeRejected": "1h"},
+		{"largeEventBucket": "old-large-events", "parkingBucket": "old-parking"}} {
 		tm := payhook(t, conf)
 		for role := range tm.all(t, "AWS::IAM::Role") {
 			for _, s := range tm.statements(t, role) {
@@ -133,7 +133,7 @@ var limits = map[string]int{
 func TestLongestNamesAreValid(t *testing.T) {
 	longest := strings.Repeat("PayhookOfTheDepartmentOfPayments", 4)[:100]
 	tm := payhook(t, mtls("both"), map[string]any{
-		"stackName": longest, "keysAuth": "bearer", "encryption": "cmk",
+		"stackName": longest, "keyEndpointAuth": "bearer", "encryption": "cmk",
 		"baseUrl": "https://" + strings.Repeat("api.", 50) + "payments.example",
 	})
 	for path, r := range tm.Resources {
@@ -175,7 +175,7 @@ func TestSynthesisPrintsWarnings(t *testing.T) {
 		{map[string]any{"encryption": "cmk"}, ""},
 		{map[string]any{"encryption": someKey, "ledgerTable": "old-ledger"}, ""},
 		{map[string]any{"encryption": "cmk", "ledgerTable": "old-ledger"}, "by Payhook.UseKey"},
-		{map[string]any{"encryption": "cmk", "claimBucket": "old-claims"}, "payhook:useKey"},
+		{map[string]any{"encryption": "cmk", "largeEventBucket": "old-large-events"}, "payhook:useKey"},
 		{map[string]any{"encryption": "cmk", "parkingBucket": "old-parking"}, "payhook:useKey"},
 	} {
 		_, p := newPayhook(t, "", email, c.settings)

@@ -38,9 +38,9 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 	}{
 		"no field": {nil, func(_ constructs.Construct, p *Props) { *p = Props{} },
 			[]string{"BaseURL: is required", "AuthURL: is required", "TokenManagerID: is required"}},
-		"a field beside the context": {map[string]any{"successStatus": 100, "keysAuth": "x"},
+		"a field beside the context": {map[string]any{"successStatus": 100, "keyEndpointAuth": "x"},
 			func(_ constructs.Construct, p *Props) { p.SuccessStatus = 99 },
-			[]string{"SuccessStatus=99: must be a status", "keysAuth=x (-c or cdk.json): must be"}},
+			[]string{"SuccessStatus=99: must be a status", "keyEndpointAuth=x (-c or cdk.json): must be"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},
@@ -212,8 +212,8 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	folder := t.TempDir()
 	for name, text := range map[string]string{
-		"settings.json":          `{"scopes": "all", "keysAuth": "bearer", "successStatus": 201, "stackName": "All"}`,
-		"environments/one.json":  `{"scopes": "one", "successStatus": 202, "allowedSources": ["192.0.2.0/24", "::/0"]}`,
+		"settings.json":          `{"scopes": "all", "keyEndpointAuth": "bearer", "successStatus": 201, "stackName": "All"}`,
+		"environments/one.json":  `{"scopes": "one", "successStatus": 202, "allowedNetworks": ["192.0.2.0/24", "::/0"]}`,
 		"environments/list.json": `[]`, "environments/region.json": `{"region": "eu-centrl-1"}`,
 		"environments/account.json": `{"account": "1111-2222-3333"}`} {
 		writeFile(t, filepath.Join(folder, name), text)
@@ -221,7 +221,7 @@ func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	for env, want := range map[string]string{"": "all bearer 203 All", "one": "one bearer 203 All 192.0.2.0/24;::/0"} {
 		stack, props := newStack(t, newApp(t, map[string]any{"env": env, "successStatus": "203"}), folder)
 		var got []string
-		for _, key := range []string{"scopes", "keysAuth", "successStatus", "stackName", "allowedSources"} {
+		for _, key := range []string{"scopes", "keyEndpointAuth", "successStatus", "stackName", "allowedNetworks"} {
 			got = append(got, props.given[key].Text)
 		}
 		if text := strings.TrimSpace(strings.Join(got, " ")); text != want || *stack.StackName() != "All" {

@@ -27,21 +27,22 @@ var reviewed = []struct {
 }{
 	{"default.txt", nil},
 	{"everything.txt", map[string]any{
-		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
-		"evidence": "7y", "captureRejected": "1h", "alarmSilence": "6h",
-		"allowedSources": []any{"192.0.2.0/24", "::/1"}, "logRetentionDays": nil, "subnetIds": someSubnets["subnetIds"],
+		"keyEndpointAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
+		"evidence": "7y", "storeRejected": "1h", "alarmSilence": "6h",
+		"allowedNetworks": []any{"192.0.2.0/24", "::/1"}, "logRetentionDays": nil, "subnetIds": someSubnets["subnetIds"],
 		"securityGroupIds": someSubnets["securityGroupIds"],
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{
 		"domainName": "hook.bank.example", "certificateArn": someCertificate,
-		"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking", "protectBus": false,
+		"ledgerTable": "old-ledger", "largeEventBucket": "old-large-events", "parkingBucket": "old-parking",
+		"protectBus":       false,
 		"archiveRetention": "off", "encryption": someKey,
 	}},
 	{"numbers.txt", map[string]any{
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments",
-		"claimRetention":  "never",
-		"parkedRetention": "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
+		"largeEventRetention": "never",
+		"parkedRetention":     "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
 		"evidence": "10d compliance", "tokenStore": "none",
 	}},
 }

@@ -15,13 +15,13 @@ import (
 
 // buckets are the buckets of payments: of large events that the bus refers to, of parked deliveries and rejected
 // webhooks, and of records of accepted deliveries, which is nil without the setting evidence.
-type buckets struct{ claims, parking, evidence awss3.IBucket }
+type buckets struct{ largeEvents, parking, evidence awss3.IBucket }
 
 func (p *Payhook) newBuckets() buckets {
 	conf, accessLogs := p.conf, p.newAccessLogs()
 	b := buckets{
-		claims:  p.newBucket("Claims", conf.ClaimBucket, days(conf.ClaimRetention), accessLogs, nil),
-		parking: p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs, nil),
+		largeEvents: p.newBucket("LargeEvents", conf.LargeEventBucket, days(conf.LargeEventRetention), accessLogs, nil),
+		parking:     p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs, nil),
 	}
 	if lockDays, compliance := conf.EvidenceLock(); lockDays > 0 {
 		// Each object is locked. The function names no retention when it stores a record, so it needs no permission to
@@ -48,7 +48,7 @@ func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 // whose default encryption is SSE-KMS (same page).
 func (p *Payhook) newAccessLogs() awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if p.conf.ClaimBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence == "off" {
+	if p.conf.LargeEventBucket != "" && p.conf.ParkingBucket != "" && p.conf.Evidence == "off" {
 		return nil
 	}
 	bucket := p.newBucket("AccessLogs", "", p.conf.LogRetentionDays, nil, nil)
@@ -107,7 +107,7 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 		rules = append(rules, rule)
 	}
 	if id == parkingID {
-		// The rule is there without captureRejected as well, so that what was stored is deleted after the setting was
+		// The rule is there without storeRejected as well, so that what was stored is deleted after the setting was
 		// removed. S3 adds a day to the time of creation and rounds up to the next midnight UTC. Then the object
 		// becomes noncurrent, and is deleted a day later, rounded in the same way
 		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html). Of two rules that expire
@@ -151,9 +151,9 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 func (p *Payhook) named() settings.Resources {
 	r := settings.Resources{
 		settings.LedgerTableEnv: *p.ledger.TableName(), settings.KeysTableEnv: *p.keysTable.TableName(),
-		settings.ClaimBucketEnv:   *p.buckets.claims.BucketName(),
-		settings.ParkingBucketEnv: *p.buckets.parking.BucketName(),
-		settings.EventBusNameEnv:  p.conf.EventBusName, // literal: another bus is another version
+		settings.LargeEventBucketEnv: *p.buckets.largeEvents.BucketName(),
+		settings.ParkingBucketEnv:    *p.buckets.parking.BucketName(),
+		settings.EventBusNameEnv:     p.conf.EventBusName, // literal: another bus is another version
 	}
 	if p.buckets.evidence != nil {
 		r[settings.EvidenceBucketEnv] = *p.buckets.evidence.BucketName()
@@ -167,7 +167,7 @@ func (p *Payhook) named() settings.Resources {
 // allowWrite lets the function write large events and conflicts, but not read or delete them. The permissions name
 // folders, because the keys of objects depend on their content.
 func (b buckets) allowWrite(f function) {
-	f.role.allow([]string{"s3:PutObject"}, append(in(b.claims, "events/"), in(b.parking, conflictFolder)...)...)
+	f.role.allow([]string{"s3:PutObject"}, append(in(b.largeEvents, "events/"), in(b.parking, conflictFolder)...)...)
 }
 
 // allowReplay lets the function read parked deliveries, and record that they were replayed or dismissed.
@@ -181,7 +181,7 @@ func (b buckets) allowWrite(f function) {
 //
 // It may list the bucket of large events as well, to find out whether one still exists, but not read them.
 func (b buckets) allowReplay(f function) {
-	f.role.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
+	f.role.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.largeEvents.BucketArn())
 	f.role.allow(
 		[]string{"s3:GetObject"},
 		in(b.parking, invalidFolder, conflictFolder, replayedFolder, dismissedFolder)...)
@@ -222,8 +222,8 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 	return table
 }
 
-// newKeysTable creates the table in which all sandboxes of the webhook function share the service's public keys and the
-// budget for fetching them. It is a cache, and deleted with the stack.
+// newKeysTable creates the table in which all execution environments of the webhook function share the service's
+// public keys and the budget for fetching them. It is a cache, and deleted with the stack.
 func (p *Payhook) newKeysTable() awsdynamodb.ITableV2 {
 	return p.newTable("Keys", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(settings.KeysKey, awsdynamodb.AttributeType_STRING),

@@ -24,13 +24,13 @@ func TestEveryChangeOfAFunctionPublishesAVersionAndNoPolicyInUseChanges(t *testi
 	}{
 		"webhookTimeout":     {"20s", webhook, ""},
 		"successStatus":      {202, webhook, ""},
-		"keysAuth":           {"bearer", both, webhook},
-		"captureRejected":    {"1h", both, both},
+		"keyEndpointAuth":    {"bearer", both, webhook},
+		"storeRejected":      {"1h", both, both},
 		"scopes":             {"payments.read", "Token", ""},
 		"evidence":           {"7y", both, webhook},
 		"eventBusName":       {"payments", both, all},
 		"ledgerTable":        {"another", both, both},
-		"claimBucket":        {"another", both, both},
+		"largeEventBucket":   {"another", both, both},
 		"parkingBucket":      {"another", both, both},
 		"stackName":          {"PayhookStaging", "Redrive Token Webhook", all}, // the dimension of metrics
 		"":                   {nil, "Redrive Token Webhook", ""},               // other code

@@ -1,4 +1,4 @@
-// Package bus puts events on an EventBridge bus, and those that are too large for it in a bucket ([Claims]).
+// Package bus puts events on an EventBridge bus, and those that are too large for it in a bucket ([LargeEvents]).
 //
 // It guarantees that the detail of every event is published byte for byte, that
 // an event is reported as published only if its store took it, that only failed

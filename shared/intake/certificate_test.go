@@ -181,7 +181,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	}{
 		"the payload is changed": {false, func(p *proof.Proof) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
-		}, intake.Altered},
+		}, intake.DigestMismatch},
 		"a stranger's certificate": {false, func(p *proof.Proof) {
 			p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{stranger}, p.Certificate.AcceptedAt)
 		}, intake.CertificateOutcome(clientcert.Untrusted)},
@@ -189,11 +189,11 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 			client := []*x509.Certificate{certificateOf(t, *p, 0)}
 			p.Certificate = proof.NewCertificate(p.Payload, client, p.StoredAt.Add(2*time.Hour))
 		}, intake.CertificateOutcome(clientcert.Expired)},
-		"no proof at all": {false, func(p *proof.Proof) { p.Certificate = nil }, intake.Altered},
+		"no proof at all": {false, func(p *proof.Proof) { p.Certificate = nil }, intake.DigestMismatch},
 		"another signature": {true, func(p *proof.Proof) {
 			p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
 		}, intake.SignatureMismatch},
-		"another digest": {true, func(p *proof.Proof) { p.Certificate.Digest[0] ^= 1 }, intake.Altered},
+		"another digest": {true, func(p *proof.Proof) { p.Certificate.Digest[0] ^= 1 }, intake.DigestMismatch},
 	} {
 		w, p := certified(t, !c.both)
 		c.change(&p)

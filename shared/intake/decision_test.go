@@ -67,7 +67,7 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 		strings.Repeat("]", 1000))
 	for name, raw := range map[string][]byte{"number": amount(0, "9223372036854775808")(0, first), "levels": levels} {
 		w := newWorld(t)
-		w.opts.ClaimBytes = 1 << 20
+		w.opts.LargeEventBytes = 1 << 20
 		if _, r := w.send(raw); r.Unpublishable != 1 {
 			t.Fatalf("%s: %+v", name, r)
 		}
@@ -83,7 +83,7 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 
 		// The other content of a conflict stays what it is.
 		w = newWorld(t)
-		w.opts.ClaimBytes = 1 << 20
+		w.opts.LargeEventBytes = 1 << 20
 		w.send(first)
 		beside := paymenttest.Encode(paymenttest.Event())
 		w.send(beside)
@@ -96,7 +96,7 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 		if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
 			t.Errorf("%s: the first version: %+v", name, r)
 		}
-		w.opts.ClaimBytes = 100 // EventBridge takes the reference to it
+		w.opts.LargeEventBytes = 100 // EventBridge takes the reference to it
 		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 2 {
 			t.Errorf("%s: as a large event: %+v", name, r)
 		}
@@ -151,13 +151,13 @@ func TestADismissedEventThatIsSentAgainIsADuplicate(t *testing.T) {
 		if r := w.replayEvent(item.EventID); r.Outcome != intake.AlreadyDismissed {
 			t.Errorf("%s: %+v", name, r)
 		}
-		objects := len(w.claims.Keys())
+		objects := len(w.largeEvents.Keys())
 		id, r := w.send(raw)
 		if diff := cmp.Diff(intake.Result{Outcome: intake.Accepted, DeliveryID: id, Events: 1, Duplicates: 1,
 			EventIDs: intake.EventIDs{intake.Dismissed: {item.EventID}}}, r, onTheirOwn); diff != "" {
 			t.Errorf("%s: sent again: %s", name, diff)
 		}
-		if diff := cmp.Diff(want, w.item(raw)); diff != "" || len(w.claims.Keys()) != objects {
+		if diff := cmp.Diff(want, w.item(raw)); diff != "" || len(w.largeEvents.Keys()) != objects {
 			t.Errorf("%s: sent again: %s", name, diff)
 		}
 		w.now = w.now.Add(window)
@@ -174,7 +174,7 @@ func TestAReplaySaysWhenTheObjectOfAClaimCheckEnds(t *testing.T) {
 		ends           bool
 	}{{90 * day, 59 * day, false}, {90 * day, 60 * day, true}, {0, 900 * day, false}} {
 		w := newWorld(t)
-		w.opts.ClaimRetention = test.retention
+		w.opts.LargeEventRetention = test.retention
 		stored := w.now
 		id := w.park(largeEvent()).EventID
 		w.now = stored.Add(test.age)
@@ -182,14 +182,14 @@ func TestAReplaySaysWhenTheObjectOfAClaimCheckEnds(t *testing.T) {
 		if test.ends {
 			ends = stored.Add(test.retention)
 		}
-		if r := w.replayEvent(id); r.Outcome != intake.Accepted || !r.ClaimEnds.Equal(ends) {
-			t.Errorf("%s: ends %s, want %s: %+v", test.age, r.ClaimEnds, ends, r)
+		if r := w.replayEvent(id); r.Outcome != intake.Accepted || !r.LargeEventEnds.Equal(ends) {
+			t.Errorf("%s: ends %s, want %s: %+v", test.age, r.LargeEventEnds, ends, r)
 		}
 	}
 	w := newWorld(t)
 	raw := largeEvent()
 	parked := w.park(raw)
-	w.claims.Delete(w.claims.Keys()[0])
+	w.largeEvents.Delete(w.largeEvents.Keys()[0])
 	if r := w.replayEvent(parked.EventID); r.Outcome != intake.Gone || r.Recorded != 0 || r.Err == nil ||
 		!cmp.Equal(parked, w.item(raw)) {
 		t.Errorf("it is gone: %+v", r)
@@ -226,7 +226,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 	for want, prepare := range map[string]func(w *world) do{
 		"[Put get insert pending]": func(w *world) do {
 			first, other := versions()
-			w.opts.ClaimBytes = 10
+			w.opts.LargeEventBytes = 10
 			w.send(first)
 			_, r := w.send(other)
 			p := w.parked(r.Parked)
@@ -259,7 +259,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 				}
 				return nil
 			}
-			w.table.Fails, w.bus.Fails, w.claims.Fails, w.parking.Fails = observe, observe, observe, observe
+			w.table.Fails, w.bus.Fails, w.largeEvents.Fails, w.parking.Fails = observe, observe, observe, observe
 			if err := decide(w, ctx); err != nil {
 				t.Error(err)
 			}
@@ -283,15 +283,15 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 		parked := w.park(test.raw)
 		w.now = w.now.Add(2 * window)
 		if test.gone {
-			w.claims.Delete(w.claims.Keys()[0])
+			w.largeEvents.Delete(w.largeEvents.Keys()[0])
 		}
-		if parked.Claimed {
-			w.claims.Fails = broken
+		if parked.Large {
+			w.largeEvents.Fails = broken
 			if _, r := w.send(test.raw); r.Outcome != intake.LedgerUnavailable ||
 				w.item(test.raw).State != ledger.Parked {
 				t.Errorf("%s: recorded before its object is stored: %+v", name, r)
 			}
-			w.claims.Fails = nil
+			w.largeEvents.Fails = nil
 		}
 		var sent ledger.Item // while it is on its way
 		w.bus.Fails = func(context.Context, string, string) error {
@@ -303,7 +303,7 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 		want := ledger.Item{EventID: parked.EventID, Digest: parked.Digest, DeliveryID: id, RecordedAt: w.now.UTC(),
-			State: ledger.Pending, Detail: parked.Detail, Size: parked.Size, Claimed: parked.Claimed,
+			State: ledger.Pending, Detail: parked.Detail, Size: parked.Size, Large: parked.Large,
 			Shard: strings.Replace(parked.Shard, "parked", "pending", 1), Due: w.now.Add(90 * time.Second).UTC(),
 			LeaseOwner: sent.LeaseOwner}
 		if diff := cmp.Diff(want, sent); diff != "" || sent.LeaseOwner == parked.LeaseOwner {
@@ -313,7 +313,7 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 		if got := w.bus.Entries()[0].DeliveryID; got != id {
 			t.Errorf("%s: on the bus with the delivery %s", name, got)
 		}
-		if page, _, _ := w.claims.List(t.Context(), "", "", 1); parked.Claimed && !page[0].StoredAt.Equal(w.now) {
+		if page, _, _ := w.largeEvents.List(t.Context(), "", "", 1); parked.Large && !page[0].StoredAt.Equal(w.now) {
 			t.Errorf("%s: its object is not stored again: %+v", name, page)
 		}
 	}

@@ -70,8 +70,8 @@ var (
 		Answer{Metric: settings.AcceptedMetric, Level: slog.LevelError}}
 
 	// Not read.
-	SourceNotAllowed = rejected("source-not-allowed", "the source address is not allowed",
-		settings.SourceNotAllowedMetric, "The source address is not allowed.")
+	SenderNotAllowed = rejected("sender-not-allowed", "the source address is not allowed",
+		settings.SenderNotAllowedMetric, "The source address is not allowed.")
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
 	NotAWebhookEvent = rejected("not-a-webhook-event", "not a webhook", settings.BadRequestMetric,
@@ -113,11 +113,11 @@ var (
 	StillPending = Outcome{Name: "pending", Text: "an event is recorded and not published yet: redrive publishes or " +
 		"parks it; repeat the replay later"}
 	Gone           = Outcome{Name: "gone"} // the large event of a claim check is not stored any more
-	VersionMissing = Outcome{Name: "version-missing", Text: "a conflict needs a version"}
-	// VersionUnfit: or there is none to choose.
-	VersionUnfit = Outcome{Name: "version-unfit", Text: "that version is not available"}
-	Altered      = Outcome{Name: "altered"}    // what is stored is not what was parked
-	FirstKept    = Outcome{Name: "first-kept"} // the conflict is dismissed, and nothing is published
+	ContentMissing = Outcome{Name: "content-missing", Text: "a conflict needs a version"}
+	// ContentUnavailable: or there is none to choose.
+	ContentUnavailable = Outcome{Name: "content-unavailable", Text: "that version is not available"}
+	DigestMismatch     = Outcome{Name: "digest-mismatch"}    // what is stored is not what was parked
+	ConflictDismissed  = Outcome{Name: "conflict-dismissed"} // the conflict is dismissed, and nothing is published
 	// NotPublishable: EventBridge is known to reject the event. Nothing is written.
 	NotPublishable = Outcome{Name: "unpublishable", Text: "EventBridge rejects the event: dismiss it"}
 	// The event is not parked, or somebody decided about the delivery before.
@@ -167,7 +167,7 @@ var ofErrors = []struct {
 	{is(keys.ErrUnavailable), KeyUnavailable},
 	{isType[*payment.FieldError], Invalid},
 	{is(bus.ErrGone), Gone},
-	{is(proof.ErrAltered), Altered},
+	{is(proof.ErrAltered), DigestMismatch},
 }
 
 func is(target error) func(error) bool {
@@ -202,7 +202,7 @@ func OutcomeOf(err error) Outcome {
 // Outcomes returns all outcomes that a webhook can have, by their names.
 func Outcomes() map[string]Outcome {
 	all := map[string]Outcome{}
-	for _, o := range []Outcome{Accepted, Conflict, SourceNotAllowed, NotAWebhookEvent, MethodNotAllowed, PayloadEmpty,
+	for _, o := range []Outcome{Accepted, Conflict, SenderNotAllowed, NotAWebhookEvent, MethodNotAllowed, PayloadEmpty,
 		PayloadEncoding, SignatureMissing, SignatureRepeated, SignatureMalformed, TimestampOutside, KeyUnknown,
 		KeyRefused, KeyRevoked, SignatureMismatch, Invalid, KeyUnavailable, KeyOutOfBudget, LedgerUnavailable,
 		OutOfTime, ParkingFailed, EvidenceUnavailable} {

@@ -37,16 +37,16 @@ type Options struct {
 	// invocation touches the events that it holds. It must be longer than two clocks
 	// can differ; required.
 	Grace time.Duration
-	// ClaimBytes is the size above which an event is sent as a claim check;
+	// LargeEventBytes is the size above which an event is sent as a claim check;
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
-	ClaimBytes int
-	Now        func() time.Time // time.Now
+	LargeEventBytes int
+	Now             func() time.Time // time.Now
 	// Evidence is the bucket with the proof of each delivery that a [Receiver] accepts; nil: none is stored.
 	Evidence objects.Creator
 	// EvidenceDays is for how many days that bucket locks a proof.
 	EvidenceDays int
-	// ClaimRetention is how long the events of claim checks are stored; 0 or less: without an end.
-	ClaimRetention time.Duration
+	// LargeEventRetention is how long the events of claim checks are stored; 0 or less: without an end.
+	LargeEventRetention time.Duration
 }
 
 // Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
@@ -64,25 +64,25 @@ const (
 
 // Pipeline decodes, records, publishes and marks. It is safe for concurrent use.
 type Pipeline struct {
-	ledger  *ledger.Ledger
-	bus     *bus.Bus
-	claims  *bus.Claims
-	parking objects.Creator
-	opts    Options
+	ledger      *ledger.Ledger
+	bus         *bus.Bus
+	largeEvents *bus.LargeEvents
+	parking     objects.Creator
+	opts        Options
 }
 
-// NewPipeline returns a pipeline from the ledger to the bus. It stores in claims what is
+// NewPipeline returns a pipeline from the ledger to the bus. It stores in largeEvents what is
 // too large for the bus, and in parking the deliveries that can't be published.
-func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *bus.Claims, parking objects.Creator,
+func NewPipeline(l *ledger.Ledger, b *bus.Bus, largeEvents *bus.LargeEvents, parking objects.Creator,
 	opts Options) *Pipeline {
 	if opts.Grace <= 0 {
 		panic("intake: no grace")
 	}
-	opts.ClaimBytes = cmp.Or(opts.ClaimBytes, ledger.MaxEventBytes)
+	opts.LargeEventBytes = cmp.Or(opts.LargeEventBytes, ledger.MaxEventBytes)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Pipeline{l, b, claims, parking, opts}
+	return &Pipeline{l, b, largeEvents, parking, opts}
 }
 
 // invocation has the times of one invocation of a function.

@@ -36,14 +36,14 @@ type Delivery struct {
 }
 
 // CheckSource returns the source address of a request: an IPv4 address that is written as IPv6 as IPv4, and
-// the zero Addr, which no network contains, for what is no address. The error is [SourceNotAllowed] if no allowed
+// the zero Addr, which no network contains, for what is no address. The error is [SenderNotAllowed] if no allowed
 // network contains it; nil allows every address.
 func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
 	source, _ := netip.ParseAddr(text)
 	source = source.Unmap()
 	contains := func(network netip.Prefix) bool { return network.Contains(source) }
 	if allowed != nil && !slices.ContainsFunc(allowed, contains) {
-		return source, fmt.Errorf("%w: %s", SourceNotAllowed, source)
+		return source, fmt.Errorf("%w: %s", SenderNotAllowed, source)
 	}
 	return source, nil
 }

@@ -40,8 +40,8 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, inv in
 			item.LeaseOwner = owner
 			items = append(items, item)
 			r.Recorded++
-			if item.Claimed {
-				r.Claimed++
+			if item.Large {
+				r.Large++
 			}
 		default:
 			conflicts = r.compare(conflicts, item, *result.Found)
@@ -148,7 +148,7 @@ func (p *Pipeline) write(ctx context.Context, events []ledger.Item, owner ledger
 			unknown := p.skipKnown(ctx, events, large, results)
 			calls.Parallel(len(unknown), Parallel, func(n int) {
 				i := unknown[n]
-				if results[i].Err = p.claim(ctx, &events[i]); results[i].Err == nil {
+				if results[i].Err = p.storeLarge(ctx, &events[i]); results[i].Err == nil {
 					record(i)
 				}
 			})
@@ -161,18 +161,18 @@ func (p *Pipeline) write(ctx context.Context, events []ledger.Item, owner ledger
 
 // isLarge reports whether an event is published as a claim check.
 func (p *Pipeline) isLarge(i ledger.Item) bool {
-	return len(i.Detail) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(i))
+	return len(i.Detail) > p.opts.LargeEventBytes || !p.bus.Fits(busEvent(i))
 }
 
-// claim stores a large event and makes the item that of its claim check.
-func (p *Pipeline) claim(ctx context.Context, i *ledger.Item) error {
+// storeLarge stores a large event and makes the item that of its claim check.
+func (p *Pipeline) storeLarge(ctx context.Context, i *ledger.Item) error {
 	event, err := payment.DecodeRawEvent(i.Detail)
 	if err != nil {
 		return err
 	}
-	detail, err := p.claims.Put(ctx, event)
+	detail, err := p.largeEvents.Put(ctx, event)
 	if err == nil {
-		i.Detail, i.Claimed = detail, true
+		i.Detail, i.Large = detail, true
 	}
 	return err
 }

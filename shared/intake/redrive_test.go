@@ -244,7 +244,7 @@ func TestADamagedItemIsParkedOnceAndNotReplayed(t *testing.T) {
 		if r := w.redrive(); r.Found+r.Parked != 0 {
 			t.Errorf("%s: parked again: %+v", name, r)
 		}
-		if r := w.replayEvent(bad); r.Outcome != intake.Altered || r.Err == nil || r.Recorded != 0 {
+		if r := w.replayEvent(bad); r.Outcome != intake.DigestMismatch || r.Err == nil || r.Recorded != 0 {
 			t.Errorf("%s: replayed: %+v", name, r)
 		}
 		if diff := cmp.Diff(parked, w.table.Items()[bad]); diff != "" {

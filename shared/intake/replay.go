@@ -36,16 +36,16 @@ func NewReplayer(p *Pipeline, truststore clientcert.Truststore, revoked clientce
 // ReplayEvent makes a parked event pending again, for redrive to publish, and stores the decision in the ledger. The
 // event has no proof: the ledger had accepted it.
 //
-// The outcome is Gone if it is a claim check whose event is not stored any more, and Altered if the event is not the
-// one that was recorded. It is NotPublishable if EventBridge is known to reject the event, which stays parked. If the
-// event is not parked, nothing is written, and the outcome is StillPending, AlreadyPublished, AlreadyDismissed or
-// NotParked. The window of the event begins when it is published.
+// The outcome is Gone if it is a claim check whose event is not stored any more, and DigestMismatch if the event is
+// not the one that was recorded. It is NotPublishable if EventBridge is known to reject the event, which stays parked.
+// If the event is not parked, nothing is written, and the outcome is StillPending, AlreadyPublished, AlreadyDismissed
+// or NotParked. The window of the event begins when it is published.
 func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, note ledger.Note) Result {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	result := Result{Events: 1}
 	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.WriteResult) {
-		result.ClaimEnds, done.Err = r.pipeline.claimEnds(ctx, i)
+		result.LargeEventEnds, done.Err = r.pipeline.largeEventEnds(ctx, i)
 		if done.Err = cmp.Or(done.Err, checkDetail(i)); done.Err != nil {
 			return done
 		}
@@ -74,7 +74,9 @@ func checkDetail(i ledger.Item) error {
 func (r *Replayer) DismissEvent(ctx context.Context, eventID string, note ledger.Note) error {
 	_, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.WriteResult { return r.pipeline.ledger.Dismiss(ctx, i, note) })
+	_, err := r.decide(ctx, eventID, func(i ledger.Item) ledger.WriteResult {
+		return r.pipeline.ledger.Dismiss(ctx, i, note)
+	})
 	if err == AlreadyDismissed {
 		err = nil
 	}
@@ -113,19 +115,19 @@ func parkedEvent(i *ledger.Item) error {
 	return nil
 }
 
-// claimEnds checks what a parked event has. Of a claim check whose event is deleted soon, it returns when.
-func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, error) {
+// largeEventEnds checks what a parked event has. Of a claim check whose event is deleted soon, it returns when.
+func (p *Pipeline) largeEventEnds(ctx context.Context, i ledger.Item) (time.Time, error) {
 	if _, err := i.WithEvent(); err != nil {
 		return time.Time{}, fmt.Errorf("%w: %w", proof.ErrAltered, err)
 	}
-	if !i.Claimed {
+	if !i.Large {
 		return time.Time{}, nil
 	}
-	at, err := p.claims.StoredAt(ctx, i.Detail)
+	at, err := p.largeEvents.StoredAt(ctx, i.Detail)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return bus.LargeEventEnd(at, p.opts.ClaimRetention, p.opts.Now()), nil
+	return bus.LargeEventEnd(at, p.opts.LargeEventRetention, p.opts.Now()), nil
 }
 
 // Replay publishes a parked delivery, or leaves it to redrive to publish. It writes and
@@ -136,7 +138,7 @@ func (p *Pipeline) claimEnds(ctx context.Context, i ledger.Item) (time.Time, err
 // published yet. Redrive publishes or parks it.
 //
 // A delivery is verified again with the key that is stored with it. Its age is not
-// checked, and the key service is not asked: both may have changed for good reasons.
+// checked, and the key endpoint is not asked: both may have changed for good reasons.
 // A client certificate is verified as of the time at which it was accepted, with the
 // truststore or, if that does not trust it any more, with the CAs that are stored with
 // it; the present pins are not checked. What is revoked by now is rejected. Result.Unverified
@@ -160,9 +162,9 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version Version) R
 	conflict := p.Reason == proof.Conflict
 	switch {
 	case conflict && version != FirstVersion && version != ParkedVersion:
-		return Failed(VersionMissing)
+		return Failed(ContentMissing)
 	case !conflict && version != NoVersion:
-		return Failed(VersionUnfit)
+		return Failed(ContentUnavailable)
 	}
 	by, err := r.verify(p)
 	if err != nil {
@@ -208,7 +210,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 		if ids[i.EventID] && version == ParkedVersion {
 			return result.with(
 				fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
-					VersionUnfit, i.EventID),
+					ContentUnavailable, i.EventID),
 			)
 		}
 		ids[i.EventID] = true
@@ -243,7 +245,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			result.Pending++
 			continue
 		case problem != "":
-			unfit = fmt.Errorf("%w: "+problem, VersionUnfit, items[n].EventID)
+			unfit = fmt.Errorf("%w: "+problem, ContentUnavailable, items[n].EventID)
 		case found.State == ledger.Pending:
 			pending = StillPending
 		}
@@ -315,7 +317,7 @@ func (r *Replayer) replace(ctx context.Context, items []ledger.Item) ([]ledger.W
 	errs := make([]error, len(items))
 	calls.Parallel(len(items), Parallel, func(n int) {
 		if r.pipeline.isLarge(items[n]) {
-			errs[n] = r.pipeline.claim(ctx, &items[n])
+			errs[n] = r.pipeline.storeLarge(ctx, &items[n])
 		}
 	})
 	if err := errors.Join(errs...); err != nil {

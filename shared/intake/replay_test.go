@@ -59,8 +59,8 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 	const dismissed = "the first version of ID was dismissed and is not on the bus: dismiss the conflict as well"
 	const pending = "intake: an event is recorded and not published yet: redrive publishes or parks it; repeat the " +
 		"replay later"
-	outcomes := map[string]intake.Outcome{"": intake.Accepted, parked: intake.VersionUnfit,
-		dismissed: intake.VersionUnfit, pending: intake.StillPending}
+	outcomes := map[string]intake.Outcome{"": intake.Accepted, parked: intake.ContentUnavailable,
+		dismissed: intake.ContentUnavailable, pending: intake.StillPending}
 	const long = 2 * window
 	type states = []ledger.State
 	for name, test := range map[string]struct {
@@ -153,7 +153,7 @@ func TestAConflictWhoseParkedVersionIsParkedAsAnEventWaitsForIt(t *testing.T) {
 			": replay or dismiss that",
 		intake.FirstVersion: "the ledger has the parked version of " + id + ", and not the first",
 	} {
-		if r := w.replay(p, version); r.Outcome != intake.VersionUnfit || r.Recorded != 0 ||
+		if r := w.replay(p, version); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 ||
 			errText(r.Err) != "intake: that version is not available: "+cause {
 			t.Errorf("%s: %+v", version, r)
 		}
@@ -176,9 +176,9 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			w.dismissEvent(id)
 		},
 	} {
-		for _, claimBytes := range []int{10, 2000} {
+		for _, largeEventBytes := range []int{10, 2000} {
 			w := newWorld(t)
-			w.opts.ClaimBytes, w.bus.Fails = claimBytes, broken
+			w.opts.LargeEventBytes, w.bus.Fails = largeEventBytes, broken
 			recorded := w.now
 			delivery, _ := w.send(first)
 			w.now = w.now.Add(2 * time.Minute)
@@ -257,7 +257,7 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 		c[1].First.Amount != "1250.00" {
 		t.Errorf("parked for %+v", c)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit || r.Recorded != 0 {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
 	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
@@ -276,7 +276,7 @@ func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
 	noDigest.Digest, otherDigest.Digest, otherID.EventID = nil, make([]byte, 32), idOf(t, beside)
 	for _, contents := range [][]proof.Content{nil, {noDigest}, {otherDigest}, {otherID}, {content, otherID}} {
 		p.Contents = contents
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered || r.Recorded != 0 {
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.DigestMismatch || r.Recorded != 0 {
 			t.Errorf("%+v: %+v", contents, r)
 		}
 	}
@@ -308,7 +308,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 		len(w.parking.Keys()) != objects {
 		t.Errorf("still invalid: %+v", r)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.ContentUnavailable {
 		t.Errorf("there is nothing to decide: %+v", r)
 	}
 }
@@ -324,7 +324,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		}
 	}
 	one := intake.Counts{Events: 1}
-	expect(w.replay(conflict, intake.NoVersion), intake.VersionMissing, intake.Counts{}, "intake: a conflict needs a")
+	expect(w.replay(conflict, intake.NoVersion), intake.ContentMissing, intake.Counts{}, "intake: a conflict needs a")
 	w.table.Fails = fails("get", "insert "+idOf(t, other))
 	expect(w.replay(conflict, intake.FirstVersion), intake.LedgerUnavailable,
 		intake.Counts{Events: 1, Unrecorded: 1}, "intake: not every event could be recorded: it is down")
@@ -367,14 +367,14 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	w.send(first)
 	_, r := w.send(other)
 	p := w.parked(r.Parked)
-	w.claims.Fails = broken
+	w.largeEvents.Fails = broken
 	got := w.replay(p, intake.ParkedVersion)
 	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,
 		Events: 1, Unrecorded: 1}, got, onTheirOwn); diff != "" || !errors.Is(got.Err, errDown) {
 		t.Errorf("%v %s", got.Err, diff)
 	}
-	w.claims.Fails = nil
-	if got := w.replay(p, intake.ParkedVersion); got.Recorded != 1 || !w.item(other).Claimed {
+	w.largeEvents.Fails = nil
+	if got := w.replay(p, intake.ParkedVersion); got.Recorded != 1 || !w.item(other).Large {
 		t.Errorf("%+v", got)
 	}
 	w.redrive()

@@ -95,8 +95,8 @@ type Decided struct {
 	Parked string `json:"parked,omitempty"`
 	// Unverified is the part of the proof that could not be verified.
 	Unverified string `json:"unverified,omitempty"`
-	// ClaimEnds is when the large event of a claim check is deleted, if that is soon.
-	ClaimEnds time.Time `json:"claimEnds,omitzero"`
+	// LargeEventEnds is when the large event of a claim check is deleted, if that is soon.
+	LargeEventEnds time.Time `json:"largeEventEnds,omitzero"`
 }
 
 // Certificates are the client certificates that the webhook function accepts.

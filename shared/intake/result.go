@@ -31,9 +31,9 @@ type Result struct {
 	ParkedAs
 	// AlsoParked is the name with the events in conflict, if ParkedAs is that with the events without identity.
 	AlsoParked ParkedAs `json:"-"`
-	// ClaimEnds is when the event of a claim check that was replayed is deleted, if that is soon.
-	ClaimEnds time.Time `json:"-"`
-	Steps     Steps     `json:"ms,omitzero"`
+	// LargeEventEnds is when the event of a claim check that was replayed is deleted, if that is soon.
+	LargeEventEnds time.Time `json:"-"`
+	Steps          Steps     `json:"ms,omitzero"`
 }
 
 // Failed returns the result of what failed with that error before anything was done.
@@ -67,7 +67,7 @@ type Counts struct {
 	// PendingDuplicates are those of Duplicates that are not published yet.
 	PendingDuplicates int `json:"-"`
 	Conflicts         int `json:"-"`                   // seen before with other content
-	Claimed           int `json:"claimed,omitzero"`    // new, and sent as claim checks
+	Large             int `json:"large,omitzero"`      // new, and sent as claim checks
 	Pending           int `json:"pending,omitzero"`    // new, and left to redrive
 	Unrecorded        int `json:"unrecorded,omitzero"` // not known to be recorded
 	Published         int `json:"-"`                   // new, on the bus, and marked so

@@ -58,7 +58,7 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		}
 	}
 	// The sender must send again what has none.
-	for _, none := range []intake.Outcome{intake.VersionMissing, intake.StillPending, intake.Altered, {}} {
+	for _, none := range []intake.Outcome{intake.ContentMissing, intake.StillPending, intake.DigestMismatch, {}} {
 		if none.AnswerTo(200) != intake.LedgerUnavailable.Answer || none.BeforeProof() {
 			t.Errorf("%s: %+v", none.Name, none.AnswerTo(200))
 		}
@@ -79,16 +79,16 @@ func TestTheResultOfADelivery(t *testing.T) {
 	large := largeEvent()
 	wrong := amount(0, "99999999999999999999")(0, paymenttest.Encode(paymenttest.Event()))
 	for name, test := range map[string]struct {
-		events                      [][]byte
-		table, bus, claims, parking hook
-		want                        intake.Result
-		err                         string
+		events                           [][]byte
+		table, bus, largeEvents, parking hook
+		want                             intake.Result
+		err                              string
 	}{
 		"new": {events: [][]byte{one, two}, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Published: 2},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
 		"one of each": {events: [][]byte{one, one, known, large, wrong}, want: intake.Result{Outcome: intake.Accepted,
-			Counts: intake.Counts{Events: 5, Recorded: 3, Duplicates: 2, Claimed: 1, Published: 2, Unpublishable: 1},
+			Counts: intake.Counts{Events: 5, Recorded: 3, Duplicates: 2, Large: 1, Published: 2, Unpublishable: 1},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, large), intake.Duplicate: idsOf(t, one, known),
 				intake.Unpublishable: idsOf(t, wrong)}}},
 		"a conflict": {events: [][]byte{one, other}, want: intake.Result{Outcome: intake.Conflict,
@@ -123,7 +123,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 				EventIDs: intake.EventIDs{intake.Conflicting: idsOf(t, other), intake.Unrecorded: idsOf(t, two)},
 				ParkedAs: intake.ParkedAs{Parked: "conflict/"}},
 			err: "intake: not every event could be recorded: ledger: record " + idOf(t, two) + ": it is down"},
-		"a large one is not stored": {events: [][]byte{one, large}, claims: broken,
+		"a large one is not stored": {events: [][]byte{one, large}, largeEvents: broken,
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, large)}},
@@ -135,7 +135,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			w.table.Fails, w.bus.Fails = test.table, test.bus
-			w.claims.Fails, w.parking.Fails = test.claims, test.parking
+			w.largeEvents.Fails, w.parking.Fails = test.largeEvents, test.parking
 			got := w.deliver(paymenttest.RawDelivery(id, test.events...))
 			if (got.Err == nil) != (test.err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), test.err) {
 				t.Errorf("the error is %v", got.Err)
@@ -309,15 +309,15 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 	for name, test := range map[string]struct {
 		more, maxBytes int
-		claimed        int
+		large          int
 	}{
 		"at the limit": {0, 1 << 20, 0}, "above it": {1, 1 << 20, 1}, "not for the bus": {0, 1500, 1},
 	} {
 		w := newWorld(t)
 		raw := string(paymenttest.Encode(paymenttest.Event()))
-		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
+		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.LargeEventBytes-len(raw)+test.more) + "}"
 		w.maxEntry = test.maxBytes
-		if _, r := w.send([]byte(raw)); r.Recorded != 1 || r.Claimed != test.claimed {
+		if _, r := w.send([]byte(raw)); r.Recorded != 1 || r.Large != test.large {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -27,7 +27,7 @@ type far struct {
 
 func newFar(t *testing.T) *far {
 	f := &far{world: newVirtualWorld(t), takes: 10 * time.Millisecond}
-	f.opts.ClaimBytes = 1500
+	f.opts.LargeEventBytes = 1500
 	f.table.Fails = func(ctx context.Context, call, key string) error {
 		switch {
 		case key != "": // an item of a call
@@ -38,7 +38,7 @@ func newFar(t *testing.T) *far {
 		return sleep(ctx, f.takes)
 	}
 	f.world.bus.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, f.bus) }
-	f.claims.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*f.takes) }
+	f.largeEvents.Fails = func(ctx context.Context, _, _ string) error { return sleep(ctx, 10*f.takes) }
 	return f
 }
 

@@ -12,12 +12,12 @@ import (
 
 // Stores are where a function that publishes writes to and reads from.
 type Stores struct {
-	Ledger   ledger.Store
-	Keys     keys.Store
-	Bus      Bus
-	Claims   bus.ClaimBucket
-	Parking  Parking
-	Evidence objects.Creator // nil: none is stored
+	Ledger      ledger.Store
+	Keys        keys.Store
+	Bus         Bus
+	LargeEvents bus.LargeEventBucket
+	Parking     Parking
+	Evidence    objects.Creator // nil: none is stored
 }
 
 // Bus is where events are published. Only redrive looks it up.
@@ -38,16 +38,16 @@ func (s Stores) Pipeline(f settings.Config) *Pipeline {
 	return NewPipeline(
 		ledger.New(s.Ledger, ledger.Options{Window: f.DeduplicationWindow}),
 		bus.New(s.Bus, settings.EventSource, f.MaxEntryBytes),
-		bus.NewClaims(s.Claims, f.ClaimBucket),
+		bus.NewLargeEvents(s.LargeEvents, f.LargeEventBucket),
 		s.Parking,
-		Options{Grace: f.RedriveGrace, ClaimBytes: settings.ClaimCheckBytes, Evidence: s.Evidence,
-			EvidenceDays: lockDays, ClaimRetention: f.ClaimRetention},
+		Options{Grace: f.RedriveGrace, LargeEventBytes: settings.LargeEventBytes, Evidence: s.Evidence,
+			EvidenceDays: lockDays, LargeEventRetention: f.LargeEventRetention},
 	)
 }
 
 // Signature returns what verifies the signatures of webhooks with these settings.
-func (s Stores) Signature(keyService *http.Client, f settings.Config) *Signature {
-	endpoint := keys.NewEndpoint(keyService, f.KeyService, settings.KeyTimeout)
+func (s Stores) Signature(keyEndpoint *http.Client, f settings.Config) *Signature {
+	endpoint := keys.NewEndpoint(keyEndpoint, f.KeyEndpoint, settings.KeyTimeout)
 	return &Signature{Scheme: f.Scheme, Tolerance: f.TimestampTolerance, Revoked: f.Revoked,
 		Keys: keys.New(endpoint, s.Keys, keys.Options{MaxAge: f.KeyMaxAge})}
 }

@@ -21,8 +21,8 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 	for _, c := range []struct {
 		s                        settings.Config
 		bytes, requests, objects int // of a member of each event; of the bus; claim checks
-	}{{small, 2000, 2, 0}, {large, 2000, 1, 0}, {large, settings.ClaimCheckBytes, 1, 2}} {
-		c.s.ClaimBucket, c.s.Scheme, c.s.KeyService = "claims", paymenttest.DefaultScheme(), &url.URL{}
+	}{{small, 2000, 2, 0}, {large, 2000, 1, 0}, {large, settings.LargeEventBytes, 1, 2}} {
+		c.s.LargeEventBucket, c.s.Scheme, c.s.KeyEndpoint = "large-events", paymenttest.DefaultScheme(), &url.URL{}
 		two := paymenttest.Events(2)
 		for i := range two {
 			two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", c.bytes)
@@ -32,7 +32,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			var requests atomic.Int64
 			w.clock = time.Now
 			w.bus.Fails = func(context.Context, string, string) error { requests.Add(1); return answer }
-			stores := intake.Stores{Ledger: &w.table, Keys: &keys.Memory{}, Bus: &w.bus, Claims: &w.claims}
+			stores := intake.Stores{Ledger: &w.table, Keys: &keys.Memory{}, Bus: &w.bus, LargeEvents: &w.largeEvents}
 			if s := stores.Signature(&http.Client{}, c.s); s.Scheme != c.s.Scheme || s.Keys == nil {
 				t.Errorf("%+v", s)
 			}
@@ -45,9 +45,9 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				remembered := time.Until(item.ExpiresAt).Round(time.Minute)
 				held := time.Until(item.Due).Round(time.Minute)
 				if answer != nil && held != c.s.RedriveGrace || answer == nil && (int(requests.Load()) != c.requests ||
-					remembered != c.s.DeduplicationWindow || len(w.claims.Keys()) != c.objects) {
+					remembered != c.s.DeduplicationWindow || len(w.largeEvents.Keys()) != c.objects) {
 					t.Errorf("%+v: remembered for %s, held for %s, %d requests, %d objects", c, remembered, held,
-						requests.Load(), len(w.claims.Keys()))
+						requests.Load(), len(w.largeEvents.Keys()))
 				}
 			}
 		}

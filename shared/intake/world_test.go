@@ -155,18 +155,18 @@ var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 
 // world has stores in memory, a clock, and what works with them. Its events have claim checks from 2,001 bytes on.
 type world struct {
-	t                         *testing.T
-	table                     table
-	bus                       road
-	parking, claims, evidence objects.Memory
-	now                       time.Time
-	clock                     func() time.Time // now
-	opts                      intake.Options
-	parallel                  int // calls of the ledger; 0: the default
-	maxEntry                  int // bytes of an entry of the bus
-	mechanisms                intake.Mechanisms
-	truststore                clientcert.Truststore
-	revoked                   clientcert.Revocations
+	t                              *testing.T
+	table                          table
+	bus                            road
+	parking, largeEvents, evidence objects.Memory
+	now                            time.Time
+	clock                          func() time.Time // now
+	opts                           intake.Options
+	parallel                       int // calls of the ledger; 0: the default
+	maxEntry                       int // bytes of an entry of the bus
+	mechanisms                     intake.Mechanisms
+	truststore                     clientcert.Truststore
+	revoked                        clientcert.Revocations
 	// change, if set, makes another event of the one at a position of pend.
 	change func(i int, raw []byte) []byte
 }
@@ -174,8 +174,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().Truncate(time.Millisecond), maxEntry: 1 << 20}
 	w.clock = func() time.Time { return w.now }
-	w.opts = intake.Options{Grace: grace, Now: w.clock, ClaimBytes: 2000, EvidenceDays: 30}
-	w.claims.Now = w.clock
+	w.opts = intake.Options{Grace: grace, Now: w.clock, LargeEventBytes: 2000, EvidenceDays: 30}
+	w.largeEvents.Now = w.clock
 	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: &keyCache{key: serviceKey}}
 	return w
 }
@@ -200,7 +200,7 @@ func (w *world) ledger() *ledger.Ledger {
 
 func (w *world) pipeline() *intake.Pipeline {
 	return intake.NewPipeline(w.ledger(), bus.New(&w.bus, "source", w.maxEntry),
-		bus.NewClaims(&w.claims, "claims"), &w.parking, w.opts)
+		bus.NewLargeEvents(&w.largeEvents, "large-events"), &w.parking, w.opts)
 }
 
 // ctx ends a minute from now in the time of this world, which may be another than that of contexts.
@@ -391,7 +391,7 @@ func (w *world) onBus(want ...[]byte) {
 		texts = append(texts, string(event))
 	}
 	for _, entry := range w.bus.Entries() {
-		detail, err := bus.Resolve(w.t.Context(), func(string) objects.Getter { return &w.claims }, entry.Detail)
+		detail, err := bus.Resolve(w.t.Context(), func(string) objects.Getter { return &w.largeEvents }, entry.Detail)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type Item struct {
 	// While the event is pending or parked.
 	Detail   []byte    // what is published: the signed event, or its claim check
 	Size     int       // bytes of Detail
-	Claimed  bool      // Detail is a claim check
+	Large    bool      // Detail is a claim check
 	Shard    string    // of the index: the state and a number that depends on the eventId
 	Due      time.Time // until then, only its lease owner writes; of a parked event, when it was parked
 	Attempts int       // how often redrive has leased it
@@ -101,7 +101,7 @@ func (i Item) RecordedAnew(digest Digest, now time.Time) bool {
 func (i *Item) pending(owner LeaseOwner, due time.Time) Item {
 	return Item{
 		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
-		Detail: i.Detail, Size: len(i.Detail), Claimed: i.Claimed,
+		Detail: i.Detail, Size: len(i.Detail), Large: i.Large,
 		Shard: shardOf(Pending, i.EventID), Due: due, LeaseOwner: owner,
 	}
 }
@@ -120,7 +120,7 @@ var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
 // Currency. With ErrCorrupt, it returns the item as it is.
 func (i Item) WithEvent() (Item, error) {
 	event, err := payment.DecodeRawEvent(i.Detail)
-	if err != nil || i.Err != nil || !i.Claimed && DigestOf(i.Detail) != i.Digest {
+	if err != nil || i.Err != nil || !i.Large && DigestOf(i.Detail) != i.Digest {
 		return i, ErrCorrupt
 	}
 	i.EventName, i.EventTimestamp, i.Amount, i.Currency = event.EventName, event.EventTimestamp, event.Amount,

@@ -137,7 +137,7 @@ func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Item, err
 	for _, i := range index {
 		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
 			page = append(page, Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt,
-				Size: i.Size, Claimed: i.Claimed, Cause: i.Cause})
+				Size: i.Size, Large: i.Large, Cause: i.Cause})
 		}
 	}
 	slices.SortFunc(page, order)

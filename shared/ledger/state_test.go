@@ -32,7 +32,7 @@ func (b *fixture) has(t *testing.T, want ledger.Item) {
 			t.Errorf("the shard is %q", got.Shard)
 		}
 		listed = []ledger.Item{{EventID: want.EventID, Shard: want.Shard, Due: want.Due, RecordedAt: want.RecordedAt,
-			Size: want.Size, Claimed: want.Claimed, Cause: want.Cause}}
+			Size: want.Size, Large: want.Large, Cause: want.Cause}}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -59,7 +59,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		b := newFixture(0)
 		e := b.newEvent()
 		if claimed {
-			e.Detail, e.Claimed = bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1), true
+			e.Detail, e.Large = bytes.Replace(e.Detail, []byte("}}"), []byte(`},"claimCheck":{}}`), 1), true
 		}
 		if _, known, err := b.Find(t.Context(), e.EventID); known || err != nil {
 			t.Fatal(known, err)
@@ -67,7 +67,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		b.record(t, e)
 		// It is pending, however old it is.
 		want := ledger.Item{EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: b.now,
-			State: ledger.Pending, Due: b.now, Detail: e.Detail, Claimed: claimed}
+			State: ledger.Pending, Due: b.now, Detail: e.Detail, Large: claimed}
 		b.now = b.now.Add(10 * window)
 		b.has(t, want)
 
@@ -95,7 +95,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Dismissed, time.Time{}, 0, "", ""
-			want.Detail, want.Claimed, want.Note, want.ExpiresAt = nil, false, decision, b.now.Add(window)
+			want.Detail, want.Large, want.Note, want.ExpiresAt = nil, false, decision, b.now.Add(window)
 			b.has(t, want)
 			continue
 		}
@@ -227,7 +227,7 @@ func TestAnItemThatCannotBeDecodedIsParkedOnce(t *testing.T) {
 		"no bytes":    func(i *ledger.Item) { i.Detail = nil },
 		"recordedAt":  func(i *ledger.Item) { i.RecordedAt, i.Err = time.Time{}, errDecode },
 		"other bytes": func(i *ledger.Item) { i.Detail = []byte("{}") },
-		"claim":       func(i *ledger.Item) { i.Detail, i.Claimed = []byte("x"), true },
+		"claim":       func(i *ledger.Item) { i.Detail, i.Large = []byte("x"), true },
 	} {
 		b := newFixture(0)
 		e := b.newEvent()

@@ -34,7 +34,7 @@ type Getter interface {
 // Querier reads the index of a [Store].
 type Querier interface {
 	// Query returns a page of the index, and after which item the next one begins; nil if it is the last. The index
-	// has EventID, Shard, Due, RecordedAt, Size, Claimed and Cause of each item. It follows the table with a delay.
+	// has EventID, Shard, Due, RecordedAt, Size, Large and Cause of each item. It follows the table with a delay.
 	Query(ctx context.Context, q Query) (page []Item, next *Item, err error)
 }
 
@@ -66,7 +66,7 @@ type Part int
 const (
 	Nothing  Part = iota
 	Identity      // EventID, Digest, DeliveryID, RecordedAt, Note, Amount and Currency
-	Content       // Detail, Size and Claimed
+	Content       // Detail, Size and Large
 	Rest          // all else: a change of the state removes it, so that a pending item has no end
 )
 
@@ -167,7 +167,7 @@ var Fields = [...]Field{
 	{"currency", Identity, func(i *Item) any { return &i.Currency }},
 	{settings.LedgerEvent, Content, func(i *Item) any { return &i.Detail }},
 	{settings.LedgerSize, Content, func(i *Item) any { return &i.Size }},
-	{settings.LedgerClaimed, Content, func(i *Item) any { return &i.Claimed }},
+	{settings.LedgerLarge, Content, func(i *Item) any { return &i.Large }},
 	{"state", Rest, func(i *Item) any { return (*string)(&i.State) }},
 	{settings.LedgerShard, Rest, func(i *Item) any { return &i.Shard }},
 	{settings.LedgerDue, Rest, func(i *Item) any { return &i.Due }},

@@ -118,7 +118,7 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 			schema.(map[string]any)["$defs"].(map[string]any)["Other"] = map[string]any{"type": "null"}
 		}
 	})["event.json"]
-	store := bus.NewClaims(&objects.Memory{}, "claims")
+	store := bus.NewLargeEvents(&objects.Memory{}, "large-events")
 	for _, changed := range all {
 		decoded, err := payment.DecodeEvent([]byte(changed))
 		want := err == nil
@@ -189,7 +189,7 @@ func envelope(detail any) any {
 
 // Deliveries as the simulated payment service sends them, their events and the references to them are valid.
 func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
-	files, store := schemas(t), bus.NewClaims(&objects.Memory{}, "claims")
+	files, store := schemas(t), bus.NewLargeEvents(&objects.Memory{}, "large-events")
 	valid := func(name string, value any) bool { return files[name].Validate(value) == nil }
 	payload := paymenttest.Delivery(paymenttest.Events(3)...)
 	decoded, err := payment.DecodeDelivery(payload)
@@ -197,17 +197,17 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 		t.Fatalf("%s: %v", payload, err)
 	}
 	for _, raw := range decoded.Events {
-		reference, err := store.Put(t.Context(), raw)
+		detail, err := store.Put(t.Context(), raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		event, claim := parsed(t, raw.Bytes), parsed(t, reference)
-		if !valid("event.json", event) || !valid("envelope.json", envelope(event)) || valid("event.json", claim) ||
-			!valid("claim-check.json", claim) || !valid("envelope.json", envelope(claim)) {
+		event, reference := parsed(t, raw.Bytes), parsed(t, detail)
+		if !valid("event.json", event) || !valid("envelope.json", envelope(event)) || valid("event.json", reference) ||
+			!valid("claim-check.json", reference) || !valid("envelope.json", envelope(reference)) {
 			t.Errorf("%s, %s", raw.Bytes, reference)
 		}
 		for _, missing := range []string{"claimCheck", "eventId", "eventName"} {
-			changed := maps.Clone(claim.(map[string]any))
+			changed := maps.Clone(reference.(map[string]any))
 			delete(changed, missing)
 			if valid("claim-check.json", changed) {
 				t.Errorf("a reference without %s is valid", missing)

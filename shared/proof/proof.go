@@ -107,12 +107,12 @@ type Request struct {
 	Outcome    string    `json:"outcome"`             // why it was rejected, as in the log
 	Method     string    `json:"method"`
 	Path       string    `json:"path"`
-	// Of RawQuery and Headers, a [Capturer] stores all names and some values.
+	// Of RawQuery and Headers, a [RejectedStore] stores all names and some values.
 	RawQuery string            `json:"rawQuery"` // without the question mark
 	Headers  map[string]string `json:"headers"`
 	SourceIP string            `json:"sourceIp,omitempty"`
 	// PayloadBytes and PayloadSHA256, in hexadecimal, are those of the body. The payload is absent if it
-	// has more than MaxCapturedPayload bytes.
+	// has more than MaxRejectedPayload bytes.
 	PayloadBytes  int               `json:"payloadBytes"`
 	PayloadSHA256 string            `json:"payloadSha256"`
 	Settings      map[string]string `json:"settings"` // that rejected it, by their keys

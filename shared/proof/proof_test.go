@@ -60,7 +60,7 @@ func as(p Proof, reason Reason) Proof {
 func rejected(payload string) Proof {
 	return Proof{Reason: Rejected, Cause: "why", Payload: []byte(payload), Request: &Request{ReceivedAt: noon,
 		Outcome: "signature-missing", Method: "POST", Path: "/", RawQuery: "a=b", Headers: map[string]string{"a": "b"},
-		Settings: map[string]string{"keysAuth": "none"}}}
+		Settings: map[string]string{"keyEndpointAuth": "none"}}}
 }
 
 func encode(t *testing.T, p Proof) []byte {

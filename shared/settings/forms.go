@@ -81,7 +81,7 @@ var forms = map[string]form{
 	"table": {example: "Payhook-Ledger1A2B3C4D-EXAMPLE", check: must("be the name of a DynamoDB table",
 		lazily(`^[A-Za-z0-9_.-]{3,255}$`))},
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
-	"bucket": {example: "payhook-claims1a2b3c4d-example", check: must("be the name of an S3 bucket",
+	"bucket": {example: "payhook-large-events1a2b3c4d-example", check: must("be the name of an S3 bucket",
 		lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`))},
 	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
 	// API reference); the display name of a topic has at most 100.

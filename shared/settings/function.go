@@ -18,29 +18,29 @@ import (
 )
 
 // Config is the configuration of a function: the settings and the resources that it reads. Others are zero.
-// LedgerTable, ClaimBucket, ParkingBucket and EventBusName are those of the deployment.
+// LedgerTable, LargeEventBucket, ParkingBucket and EventBusName are those of the deployment.
 type Config struct {
 	Settings
 
 	// These are what the settings say.
-	KeyService   *url.URL // BaseURL
+	KeyEndpoint  *url.URL // BaseURL
 	TokenService *url.URL // AuthURL
 	Scheme       signature.Scheme
-	Networks     []netip.Prefix         // AllowedSources; none: every source address
+	Networks     []netip.Prefix         // AllowedNetworks; none: every source address
 	MTLS         *MTLS                  // nil: no client certificate is required
 	ServiceCAs   *x509.CertPool         // those of the system and of ServiceCA; nil: those of the system
 	Revoked      clientcert.Revocations // RevokedKeys
 	Verification map[string]string      // the texts of what decides whether a signature verifies, by their keys
 
-	KeysTable         string
-	TokenSecret       string    // name or ARN; "" if TokenParameter is set
-	TokenParameter    string    // name; "" if TokenSecret is set
-	TokenKey          string    // ARN of the key of TokenParameter; "" for that of AWS
-	CredentialsSecret string    // name or ARN
-	EvidenceBucket    string    // takes a record of each accepted delivery; "" for none
-	CaptureUntil      time.Time // until when rejected webhooks are stored; zero: none are
-	MaxEntryBytes     int
-	RedriveGrace      time.Duration
+	KeysTable          string
+	TokenSecret        string    // name or ARN; "" if TokenParameter is set
+	TokenParameter     string    // name; "" if TokenSecret is set
+	TokenKey           string    // ARN of the key of TokenParameter; "" for that of AWS
+	CredentialsSecret  string    // name or ARN
+	EvidenceBucket     string    // takes a record of each accepted delivery; "" for none
+	StoreRejectedUntil time.Time // until when rejected webhooks are stored; zero: none are
+	MaxEntryBytes      int
+	RedriveGrace       time.Duration
 }
 
 // MTLS is the configuration of client certificates.
@@ -66,7 +66,7 @@ func (r *reader) parse(name string) (Config, error) {
 	r.serviceCAs(&f)
 	f.LedgerTable, f.EventBusName = r.getenv(LedgerTableEnv), r.getenv(EventBusNameEnv)
 	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
-	f.ClaimBucket, f.ParkingBucket = r.getenv(ClaimBucketEnv), r.getenv(ParkingBucketEnv)
+	f.LargeEventBucket, f.ParkingBucket = r.getenv(LargeEventBucketEnv), r.getenv(ParkingBucketEnv)
 	f.TokenSecret, f.TokenParameter, f.TokenKey = r.getenv(TokenSecretEnv), r.getenv(TokenParameterEnv),
 		r.getenv(TokenKeyEnv)
 	f.CredentialsSecret = r.getenv(CredentialsSecretEnv)
@@ -81,10 +81,10 @@ func (r *reader) parse(name string) (Config, error) {
 	if strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
 		f.MaxEntryBytes = 256 << 10
 	}
-	if text := r.getenv(CaptureUntilEnv); text != "" {
+	if text := r.getenv(StoreRejectedUntilEnv); text != "" {
 		until, err := time.Parse(time.RFC3339, text)
-		if f.CaptureUntil = until; err != nil {
-			r.problem(CaptureUntilEnv, err.Error())
+		if f.StoreRejectedUntil = until; err != nil {
+			r.problem(StoreRejectedUntilEnv, err.Error())
 		}
 	}
 	if name != "token" && f.UsesMTLS() {
@@ -100,9 +100,9 @@ func (r *reader) parse(name string) (Config, error) {
 
 // required returns the variables that the function cannot do without.
 func (f Config) required(name string) []string {
-	all := []string{LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv}
-	// The redrive function finds webhooks authentic only with captureRejected, and then has a table of keys.
-	fetches := f.KeysAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
+	all := []string{LedgerTableEnv, EventBusNameEnv, LargeEventBucketEnv, ParkingBucketEnv}
+	// The redrive function finds webhooks authentic only with storeRejected, and then has a table of keys.
+	fetches := f.KeyEndpointAuth == BearerToken && (name == "webhook" || f.KeysTable != "")
 	if name == "token" {
 		all, fetches = []string{CredentialsSecretEnv}, true
 	}
@@ -146,11 +146,11 @@ func (r *reader) function(program string) Config {
 		f.Verification[s.Key] = r.value(s).Text
 	}
 	// The problems of texts are reported already.
-	f.KeyService, _ = parseURL(f.BaseURL)
+	f.KeyEndpoint, _ = parseURL(f.BaseURL)
 	f.TokenService, _ = parseURL(f.AuthURL)
 	f.Scheme = signature.Scheme{SignatureHeader: f.SignatureHeader,
 		Timestamp: signature.Location(f.TimestampLocation), KeyID: signature.Location(f.KeyIDLocation)}
-	for _, text := range f.AllowedSources {
+	for _, text := range f.AllowedNetworks {
 		network, _ := netip.ParsePrefix(text)
 		f.Networks = append(f.Networks, network)
 	}
@@ -221,7 +221,7 @@ func (r *reader) trust(f Config) *MTLS {
 type Resources map[string]string
 
 // Environment returns the environment of the webhook, redrive or token function of a deployment with those resources,
-// by the names of the variables. CaptureRejected begins now.
+// by the names of the variables. StoreRejected begins now.
 func (d Deployment) Environment(function string, r Resources) map[string]string {
 	env := map[string]string{StackEnv: d.StackName}
 	for _, s := range ReadBy(function) {
@@ -249,13 +249,13 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 		set(TokenSecretEnv, TokenParameterEnv, CredentialsSecretEnv)
 		return env
 	}
-	set(LedgerTableEnv, EventBusNameEnv, ClaimBucketEnv, ParkingBucketEnv)
+	set(LedgerTableEnv, EventBusNameEnv, LargeEventBucketEnv, ParkingBucketEnv)
 	if function == "webhook" {
 		set(APIIDEnv)
-		if d.CaptureRejected > 0 {
-			// The time is absolute, so that the capture ends by itself: a new process of the
+		if d.StoreRejected > 0 {
+			// The time is absolute, so that it ends by itself: a new process of the
 			// function does not extend it. A new deployment does.
-			env[CaptureUntilEnv] = time.Now().Add(d.CaptureRejected).UTC().Format(time.RFC3339)
+			env[StoreRejectedUntilEnv] = time.Now().Add(d.StoreRejected).UTC().Format(time.RFC3339)
 		}
 	} else if !d.ReplaysRejected() { // it does not find webhooks authentic and accept them
 		return env
@@ -264,15 +264,15 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 	if d.UsesSignature() {
 		set(KeysTableEnv)
 	}
-	if d.KeysAuth == BearerToken {
+	if d.KeyEndpointAuth == BearerToken {
 		set(TokenSecretEnv, TokenParameterEnv)
 	}
 	return env
 }
 
 // ReplaysRejected reports whether the redrive function can replay rejected webhooks. The client certificate of a
-// webhook is not captured.
-func (d Deployment) ReplaysRejected() bool { return d.CaptureRejected > 0 && !d.UsesMTLS() }
+// webhook is not stored.
+func (d Deployment) ReplaysRejected() bool { return d.StoreRejected > 0 && !d.UsesMTLS() }
 
 // Function returns the configuration of a function with that environment and with the certificates of the deployment,
 // for a function that runs without a package.

@@ -26,10 +26,11 @@ import (
 
 // functions are the resources of each function.
 var functions = map[string][]string{
-	"webhook": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.KeysTableEnv, settings.ClaimBucketEnv,
+	"webhook": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.KeysTableEnv, settings.LargeEventBucketEnv,
 		settings.ParkingBucketEnv},
-	"redrive": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.ClaimBucketEnv, settings.ParkingBucketEnv},
-	"token":   {settings.TokenSecretEnv, settings.CredentialsSecretEnv},
+	"redrive": {settings.LedgerTableEnv, settings.EventBusNameEnv, settings.LargeEventBucketEnv,
+		settings.ParkingBucketEnv},
+	"token": {settings.TokenSecretEnv, settings.CredentialsSecretEnv},
 }
 
 // parse parses the environment of a function with what it requires, its resources, and changes.
@@ -83,30 +84,30 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 	f, err := parse("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
 		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
-		"PAYHOOK_ALLOWED_SOURCES": "192.0.2.0/24; ::/0", "PAYHOOK_KEYS_AUTH": "bearer",
+		"PAYHOOK_ALLOWED_NETWORKS": "192.0.2.0/24; ::/0", "PAYHOOK_KEY_ENDPOINT_AUTH": "bearer",
 		settings.TokenSecretEnv: "secret", settings.EvidenceBucketEnv: "records",
-		settings.CaptureUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
+		settings.StoreRejectedUntilEnv: "2026-01-31T12:00:00Z", "AWS_REGION": "cn-north-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := settings.Config{Settings: f.Settings, TokenService: f.TokenService, Verification: f.Verification,
-		KeyService: &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
+		KeyEndpoint: &url.URL{Scheme: "https", Host: "a.example", Path: "/b/c"},
 		Scheme: signature.Scheme{SignatureHeader: "X-Signature", Timestamp: "query:at",
 			KeyID: "header:X-SVC-Key-Id"},
-		Networks:       []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
-		KeysTable:      "the-" + settings.KeysTableEnv,
-		TokenSecret:    "secret",
-		EvidenceBucket: "records",
-		CaptureUntil:   time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
-		MaxEntryBytes:  256 << 10,
-		RedriveGrace:   30 * time.Second}
+		Networks:           []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
+		KeysTable:          "the-" + settings.KeysTableEnv,
+		TokenSecret:        "secret",
+		EvidenceBucket:     "records",
+		StoreRejectedUntil: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		MaxEntryBytes:      256 << 10,
+		RedriveGrace:       30 * time.Second}
 	if diff := cmp.Diff(want, f, cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if f.LedgerTable != "the-"+settings.LedgerTableEnv || f.EventBusName != "the-"+settings.EventBusNameEnv ||
-		f.ClaimBucket != "the-"+settings.ClaimBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
+		f.LargeEventBucket != "the-"+settings.LargeEventBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
 		f.Verification["timestampLocation"] != "query:at" || f.Verification["timestampTolerance"] != "5m" ||
 		len(f.Verification) != len(settings.ReadBy("verify")) {
 		t.Errorf("%+v", f)
@@ -139,10 +140,10 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 		want     []string
 	}{
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1m", "PAYHOOK_TIMESTAMP_TOLERANCE": "off"}, nil},
-		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEYS_AUTH": "basic",
-			settings.CaptureUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEYS_AUTH=basic: must be none or bearer",
-			"PAYHOOK_DEDUPLICATION_WINDOW=1s: must be", settings.CaptureUntilEnv + ": parsing time"}},
-		{"webhook", map[string]string{"PAYHOOK_KEYS_AUTH": "bearer"},
+		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEY_ENDPOINT_AUTH": "basic",
+			settings.StoreRejectedUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEY_ENDPOINT_AUTH=basic: must be none or bearer",
+			"PAYHOOK_DEDUPLICATION_WINDOW=1s: must be", settings.StoreRejectedUntilEnv + ": parsing time"}},
+		{"webhook", map[string]string{"PAYHOOK_KEY_ENDPOINT_AUTH": "bearer"},
 			[]string{settings.TokenSecretEnv + ": is required"}},
 		{"token", map[string]string{settings.TokenSecretEnv: "", settings.CredentialsSecretEnv: "",
 			"PAYHOOK_AUTH_URL": "http://auth.example", "PAYHOOK_TOKEN_MANAGER_ID": "", "PAYHOOK_SCOPES": `a "b"`},
@@ -209,15 +210,15 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		defer os.Remove(outside)
 	}
 	resources := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
-		settings.ClaimBucketEnv: "claims", settings.ParkingBucketEnv: "parking", settings.EventBusNameEnv: "bus",
+		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking", settings.EventBusNameEnv: "bus",
 		settings.EvidenceBucketEnv: "evidence", settings.TokenSecretEnv: "token", settings.APIIDEnv: "api",
 		settings.CredentialsSecretEnv: "pair"}
 	required := "baseUrl=https://a.example authUrl=https://b.example tokenManagerId=m serviceCA=" +
 		filepath.Join(folder, settings.ServiceCAFile) + " "
 	mtls := "domainName=hooks.bank.example hostedZoneId=Z1 truststore=" +
 		filepath.Join(folder, settings.TruststoreFile) + " authentication="
-	for _, change := range []string{"", "keysAuth=bearer captureRejected=1h tokenStore=parameter evidence=1d",
-		mtls + "both captureRejected=1h",
+	for _, change := range []string{"", "keyEndpointAuth=bearer storeRejected=1h tokenStore=parameter evidence=1d",
+		mtls + "both storeRejected=1h",
 		mtls + `mtls clientCertSubjects=CN=a\;b;O=d\\;e.example clientCertPins=` + pin} {
 		d := deployment(t, strings.Fields(required+change)...)
 		for function := range functions {
@@ -233,7 +234,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 			}
 			got, err := d.Function(function, resources)
 			if err != nil || !got.ServiceCAs.Equal(want.ServiceCAs) || !got.ServiceCAs.Equal(trusted) ||
-				got.CaptureUntil.Sub(want.CaptureUntil).Abs() > time.Minute ||
+				got.StoreRejectedUntil.Sub(want.StoreRejectedUntil).Abs() > time.Minute ||
 				got.MTLS != nil && !bytes.Equal(got.MTLS.Truststore.PEM(), want.MTLS.Truststore.PEM()) {
 				t.Errorf("%s %s: %v", function, change, err)
 			}
@@ -242,7 +243,7 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 				t.Errorf("%s: %+v", function, m.Policy)
 			}
 			for _, f := range []*settings.Config{&got, &want} {
-				f.ServiceCAs, f.CaptureUntil = nil, time.Time{}
+				f.ServiceCAs, f.StoreRejectedUntil = nil, time.Time{}
 				if f.MTLS != nil {
 					f.MTLS.Truststore = clientcert.Truststore{}
 				}
@@ -258,7 +259,7 @@ func TestALocalRunDoesNotWaitForClocks(t *testing.T) {
 	for pair, want := range map[string]string{"payhook:local=true": "1s 5s", "payhook:local=false": "30s 55s"} {
 		d := deployment(t, pair)
 		f, err := d.Function("redrive", settings.Resources{settings.LedgerTableEnv: "l",
-			settings.EventBusNameEnv: "b", settings.ClaimBucketEnv: "c", settings.ParkingBucketEnv: "p"})
+			settings.EventBusNameEnv: "b", settings.LargeEventBucketEnv: "c", settings.ParkingBucketEnv: "p"})
 		if got := fmt.Sprint(f.RedriveGrace, " ", d.RedriveTimeout()); got != want || err != nil {
 			t.Errorf("%s: %s, %v", pair, got, err)
 		}

@@ -26,7 +26,7 @@ var (
 	AcceptedMetric         = Metric{Name: "Accepted"}
 	BadRequestMetric       = Metric{Name: "BadRequest", Status: 400}
 	UnauthenticatedMetric  = Metric{Name: "Unauthenticated", Status: 401}
-	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Status: 403}
+	SenderNotAllowedMetric = Metric{Name: "SenderNotAllowed", Status: 403}
 	MethodNotAllowedMetric = Metric{Name: "MethodNotAllowed", Status: 405}
 	InvalidMetric          = Metric{Name: "Invalid", Status: 422}
 	// ClientErrorsMetric counts answers of 400 to 499, and with client certificates API Gateway's answers of 403. It is
@@ -75,7 +75,7 @@ const MinTrustDays = 30
 // Metrics returns every metric in the namespace.
 func Metrics() []Metric {
 	return []Metric{
-		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SourceNotAllowedMetric, MethodNotAllowedMetric,
+		AcceptedMetric, BadRequestMetric, UnauthenticatedMetric, SenderNotAllowedMetric, MethodNotAllowedMetric,
 		InvalidMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
 		KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, DeviationsMetric, ParkedMetric,
 		OldestPendingMetric, BusMissingMetric, TrustDaysLeftMetric, TokenShortfallMetric, NotInvokedMetric,

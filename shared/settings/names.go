@@ -7,22 +7,22 @@ import (
 // The environment variables that the deployment sets beside those of settings ([Setting.Env]): names of resources,
 // also of existing ones that a setting names, and what is known at the deployment.
 const (
-	StackEnv         = "PAYHOOK_STACK" // the name of the deployment
-	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
-	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
-	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
-	ParkingBucketEnv = "PAYHOOK_PARKING_BUCKET"
-	EventBusNameEnv  = "PAYHOOK_EVENT_BUS_NAME"
+	StackEnv            = "PAYHOOK_STACK" // the name of the deployment
+	LedgerTableEnv      = "PAYHOOK_LEDGER_TABLE"
+	KeysTableEnv        = "PAYHOOK_KEYS_TABLE"
+	LargeEventBucketEnv = "PAYHOOK_LARGE_EVENT_BUCKET"
+	ParkingBucketEnv    = "PAYHOOK_PARKING_BUCKET"
+	EventBusNameEnv     = "PAYHOOK_EVENT_BUS_NAME"
 
 	TokenSecretEnv       = "PAYHOOK_TOKEN_SECRET"       // the access token; a name or an ARN
 	TokenParameterEnv    = "PAYHOOK_TOKEN_PARAMETER"    // the access token, in place of a secret; a name
 	TokenKeyEnv          = "PAYHOOK_TOKEN_KEY"          // the customer managed key of that parameter; an ARN
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN
 
-	APIIDEnv          = "PAYHOOK_API_ID"                 // of the HTTP API, with client certificates
-	EvidenceBucketEnv = "PAYHOOK_EVIDENCE_BUCKET"        // with the setting evidence
-	CaptureUntilEnv   = "PAYHOOK_CAPTURE_REJECTED_UNTIL" // with captureRejected; a time in RFC 3339
-	LocalEnv          = "PAYHOOK_LOCAL"                  // in a local run; "" in the cloud
+	APIIDEnv              = "PAYHOOK_API_ID"               // of the HTTP API, with client certificates
+	EvidenceBucketEnv     = "PAYHOOK_EVIDENCE_BUCKET"      // with the setting evidence
+	StoreRejectedUntilEnv = "PAYHOOK_STORE_REJECTED_UNTIL" // with storeRejected; a time in RFC 3339
+	LocalEnv              = "PAYHOOK_LOCAL"                // in a local run; "" in the cloud
 )
 
 // The files in the packages of functions: the truststore, and the CAs of serviceCA.
@@ -57,13 +57,13 @@ const (
 const (
 	LedgerRecordedAt = "recordedAt" // Unix milliseconds
 	LedgerSize       = "size"       // bytes of the event
-	LedgerClaimed    = "claimed"    // the event is a claim check
+	LedgerLarge      = "large"      // the event is a claim check
 	LedgerCause      = "cause"      // a code that says why the event is parked
 )
 
 // LedgerProjection returns all of these.
 func LedgerProjection() []string {
-	return []string{LedgerRecordedAt, LedgerSize, LedgerClaimed, LedgerCause}
+	return []string{LedgerRecordedAt, LedgerSize, LedgerLarge, LedgerCause}
 }
 
 // WhatToDo separates the cause from the first action in the description of an alarm.
@@ -75,7 +75,7 @@ const (
 	EventBusNameOutput      = "EventBusName"
 	LedgerTableOutput       = "LedgerTable"
 	KeysTableOutput         = "KeysTable"
-	ClaimBucketOutput       = "ClaimBucket"
+	LargeEventBucketOutput  = "LargeEventBucket"
 	ParkingBucketOutput     = "ParkingBucket"
 	EvidenceBucketOutput    = "EvidenceBucket"
 	WebhookFunctionOutput   = "WebhookFunction"
@@ -109,9 +109,9 @@ const KeyTimeout = 3 * time.Second
 // WebhookMemory is the memory of the webhook function in MiB. Lambda allocates CPU in proportion.
 const WebhookMemory = 512
 
-// ClaimCheckBytes is the size of the largest event that is sent whole: every target of a rule can take it with
+// LargeEventBytes is the size of the largest event that is sent whole: every target of a rule can take it with
 // the envelope of EventBridge. SNS, Step Functions and, in the Regions of China, all targets take 256 KB.
-const ClaimCheckBytes = 200_000
+const LargeEventBytes = 200_000
 
 // TokenTimeout is the timeout of one run of the token function: shorter than the minute between two runs.
 const TokenTimeout = 55 * time.Second

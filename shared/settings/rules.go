@@ -19,16 +19,16 @@ import (
 // that are invalid by themselves are ignored.
 func (r *reader) relations() {
 	d := &r.to
-	if d.KeysAuth == BearerToken && !d.UsesToken() {
-		r.wrong("keysAuth", "must be none, as no access token is kept with %s", r.shown("tokenStore"))
+	if d.KeyEndpointAuth == BearerToken && !d.UsesToken() {
+		r.wrong("keyEndpointAuth", "must be none, as no access token is kept with %s", r.shown("tokenStore"))
 	}
-	if d.CaptureRejected != Off && !d.UsesSignature() {
-		r.wrong("captureRejected", "must be off: with %s, there is no signature to explain, and the log names what "+
+	if d.StoreRejected != Off && !d.UsesSignature() {
+		r.wrong("storeRejected", "must be off: with %s, there is no signature to explain, and the log names what "+
 			"is wrong with a certificate", r.shown("authentication"))
 	}
 	// 0.0.0.0/0 and ::/0 allow every address of their version, so that with them no other network restricts anything.
-	if first, second := overlapping(d.AllowedSources); r.valid("allowedSources") && first != "" {
-		r.wrong("allowedSources", "must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; "+
+	if first, second := overlapping(d.AllowedNetworks); r.valid("allowedNetworks") && first != "" {
+		r.wrong("allowedNetworks", "must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; "+
 			"it has %s and %s", first, second)
 	}
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
@@ -79,18 +79,18 @@ func (r *reader) retention() {
 		}
 	}
 	// S3 has a rejected webhook for at most three days: infra/payhook/stores.go.
-	if d.CaptureRejected != Off && r.valid("captureRejected", "deduplicationWindow") &&
+	if d.StoreRejected != Off && r.valid("storeRejected", "deduplicationWindow") &&
 		d.DeduplicationWindow <= 3*day {
 		r.wrong("deduplicationWindow", "must be longer than 72h with %s: for so long, a rejected webhook can be "+
-			"replayed, and would be published again", r.shown("captureRejected"))
+			"replayed, and would be published again", r.shown("storeRejected"))
 	}
 	// An event must exist for longer than its reference: redrive can publish the
 	// reference until its last attempt, after pauses of at most an hour, the archive can deliver it again until it
 	// expires there, and a consumer's queue retains it for up to 14 days (AWS, "Amazon SQS message quotas").
-	if d.ClaimRetention != Never && r.valid("claimRetention", "archiveRetention") {
+	if d.LargeEventRetention != Never && r.valid("largeEventRetention", "archiveRetention") {
 		attempts := (RedriveAttempts*time.Hour + day - 1).Truncate(day)
-		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.ClaimRetention < least {
-			r.wrong("claimRetention", "must be at least %d days: redrive can publish a reference until its last "+
+		if least := attempts + 14*day + max(d.ArchiveRetention, 0); d.LargeEventRetention < least {
+			r.wrong("largeEventRetention", "must be at least %d days: redrive can publish a reference until its last "+
 				"attempt, the archive delivers it again with %s, and a queue retains it for 14 days", least/day,
 				r.shown("archiveRetention"))
 		}

@@ -45,8 +45,8 @@ type Settings struct {
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"verify"`
 	// SuccessStatus is the status of the answer to an accepted webhook (§7), from 200 to 299.
 	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
-	// KeysAuth is whether fetching a key needs the access token (§4.2): none or bearer.
-	KeysAuth string `key:"keysAuth" default:"none" of:"none bearer" by:"verify"`
+	// KeyEndpointAuth is whether fetching a key needs the access token (§4.2): none or bearer.
+	KeyEndpointAuth string `key:"keyEndpointAuth" default:"none" of:"none bearer" by:"verify"`
 	// Scopes are the scopes of a token, separated by spaces (§5.1).
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
 	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749).
@@ -78,9 +78,9 @@ type Settings struct {
 	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
 	// public CAs. A machine that runs `payhook explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
-	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from, which is no authentication;
+	// AllowedNetworks are the networks (CIDR, IPv4 or IPv6) that webhooks can come from, which is no authentication;
 	// others are answered 403; none: every address.
-	AllowedSources []string `key:"allowedSources" form:"network" by:"webhook redrive"`
+	AllowedNetworks []string `key:"allowedNetworks" form:"network" by:"webhook redrive"`
 	// SubnetIDs are subnets of a VPC for the functions, with SecurityGroupIDs; none: no VPC.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`
 	// SecurityGroupIDs are the security groups of the functions in SubnetIDs.
@@ -104,8 +104,8 @@ type Settings struct {
 	ParkedRetention time.Duration `group:"Retention" key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
-	// ClaimRetention is how long events of more than 200000 bytes are kept in S3.
-	ClaimRetention time.Duration `key:"claimRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
+	// LargeEventRetention is how long events of more than 200000 bytes are kept in S3.
+	LargeEventRetention time.Duration `key:"largeEventRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
 	// Evidence is how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can delete
@@ -124,15 +124,15 @@ type Settings struct {
 	// WebhookConcurrency is the reserved concurrency of the webhook function.
 	WebhookConcurrency int `key:"webhookConcurrency" form:"concurrency"`
 
-	// CaptureRejected is how long after a deployment rejected webhooks are stored.
-	CaptureRejected time.Duration `group:"Rarely needed" key:"captureRejected" default:"off" limits:"1m 7d off"`
+	// StoreRejected is how long after a deployment rejected webhooks are stored.
+	StoreRejected time.Duration `group:"Rarely needed" key:"storeRejected" default:"off" limits:"1m 7d off"`
 	// EventBusName is the name of the bus that is created; none: that of the deployment. A change replaces
 	// the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
 	// LedgerTable is an existing ledger to use.
 	LedgerTable string `key:"ledgerTable" form:"table"`
-	// ClaimBucket is an existing bucket to use for large events.
-	ClaimBucket string `key:"claimBucket" form:"bucket"`
+	// LargeEventBucket is an existing bucket to use for large events.
+	LargeEventBucket string `key:"largeEventBucket" form:"bucket"`
 	// ParkingBucket is an existing bucket to use for what is parked.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
 }
@@ -150,7 +150,7 @@ const (
 	ByMTLS      = "mtls"
 	ByBoth      = "both"
 
-	BearerToken = "bearer" // keysAuth
+	BearerToken = "bearer" // keyEndpointAuth
 
 	InParameter = "parameter" // tokenStore
 	NoToken     = "none"

@@ -101,21 +101,21 @@ func TestSettingsHaveLimits(t *testing.T) {
 
 func TestTextsHaveForms(t *testing.T) {
 	for key, c := range map[string]struct{ valid, invalid []string }{
-		"archiveRetention":   {[]string{"off", "48h"}, []string{"", "0", "never", "36h", "-1d", "1.5d", "65536d"}},
-		"claimRetention":     {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever", "off"}},
-		"alarmSilence":       {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
-		"keysAuth":           {[]string{"none", "bearer"}, []string{"", "None", "basic"}},
-		"timestampTolerance": {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d"}},
-		"protectBus":         {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
-		"tokenManagerId":     {nil, []string{" ", ""}},
-		"signatureHeader":    {nil, []string{"a b"}},
-		"timestampLocation":  {nil, []string{"cookie:x"}},
-		"keyIdLocation":      {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
-		"webhookTimeout":     {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
-		"logRetentionDays":   {[]string{"1", "400", "3653"}, []string{"", "0", "2", "364", "10000"}},
-		"stackName":          {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
-		"scopes":             {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
-		"captureRejected":    {[]string{"off"}, []string{"", "never"}},
+		"archiveRetention":    {[]string{"off", "48h"}, []string{"", "0", "never", "36h", "-1d", "1.5d", "65536d"}},
+		"largeEventRetention": {[]string{"never", "48000h"}, []string{"", "0", "361h", "-20d", "forever", "off"}},
+		"alarmSilence":        {[]string{"off", "6h", "7d"}, []string{"", "30m", "90m"}},
+		"keyEndpointAuth":     {[]string{"none", "bearer"}, []string{"", "None", "basic"}},
+		"timestampTolerance":  {[]string{"90s"}, []string{"", "x", "99999999999999999999", "d", "1h1d"}},
+		"protectBus":          {[]string{"true", "false"}, []string{"", "no", "1x", "TRUE"}},
+		"tokenManagerId":      {nil, []string{" ", ""}},
+		"signatureHeader":     {nil, []string{"a b"}},
+		"timestampLocation":   {nil, []string{"cookie:x"}},
+		"keyIdLocation":       {[]string{"static:5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, []string{"static:x"}},
+		"webhookTimeout":      {[]string{"12000ms"}, []string{"12500ms", "12s1ns"}},
+		"logRetentionDays":    {[]string{"1", "400", "3653"}, []string{"", "0", "2", "364", "10000"}},
+		"stackName":           {[]string{"A", strings.Repeat("A", 100)}, []string{"1", strings.Repeat("A", 101)}},
+		"scopes":              {[]string{"", " ! #[]~ "}, []string{`a"`, `a\`, "é", "a\x7f", "a\tb"}},
+		"storeRejected":       {[]string{"off"}, []string{"", "never"}},
 		"evidence": {[]string{"off", "7y", "1d governance", "36500d compliance"}, []string{"", "36h", "0d", "36501d",
 			"7y Compliance", "7y ", "compliance", "off compliance"}},
 		"eventBusName": {[]string{"default-payments", strings.Repeat("b", 256)},
@@ -125,7 +125,7 @@ func TestTextsHaveForms(t *testing.T) {
 		"encryption": {[]string{"cmk", "arn:aws:kms:eu-central-1:123456789012:key/mrk-b"},
 			[]string{"kms", "arn:aws:kms:eu-central-1:123456789012:alias/a"}},
 		"domainName": {nil, []string{"a", "a.B", "a..b", "-a.b", "a-.b", "a.b:443", strings.Repeat("a", 64) + ".b"}},
-		"allowedSources": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32; 198.51.100.0/24;2001:db8::/32"},
+		"allowedNetworks": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32; 198.51.100.0/24;2001:db8::/32"},
 			[]string{",", "192.0.2.0/24,198.51.100.0/24", "192.0.2.1/24", "2001:db8::1/32", " ", "192.0.2.0/24;",
 				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",
 				"192.0.2.0/24;192.0.2.0/24", "192.0.2.0/24;192.0.2.128/25", "2001:db8:1::/48;2001:db8::/32",
@@ -178,8 +178,8 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"tokenStore=none authUrl= tokenManagerId=", ""},
 		{"tokenStore=none authUrl= baseUrl=", "baseUrl: is required"},
 		{"tokenStore=none authUrl=x", "authUrl: must be"},
-		{"tokenStore=none keysAuth=bearer",
-			"keysAuth=bearer: must be none, as no access token is kept with tokenStore=none"},
+		{"tokenStore=none keyEndpointAuth=bearer",
+			"keyEndpointAuth=bearer: must be none, as no access token is kept with tokenStore=none"},
 		{"tokenStore=none scopes=a credentialEncoding=literal",
 			"scopes=a: has no effect with tokenStore=none|credentialEncoding: has no effect with tokenStore=none"},
 		{"tokenStore=parameter scopes=a credentialEncoding=form", ""},
@@ -197,10 +197,11 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"webhookTimeout=x deduplicationWindow=1m", "webhookTimeout: must be"},
 
 		// Large events outlive references to them.
-		{"claimRetention=34d archiveRetention=20d", "claimRetention: must be at least 35 days: redrive can publish a " +
-			"reference until its last attempt, the archive delivers it again with archiveRetention=20d, and"},
-		{"claimRetention=34d archiveRetention=19d", ""},
-		{"claimRetention=15d archiveRetention=off", ""},
+		{"largeEventRetention=34d archiveRetention=20d",
+			"largeEventRetention: must be at least 35 days: redrive can publish a " +
+				"reference until its last attempt, the archive delivers it again with archiveRetention=20d, and"},
+		{"largeEventRetention=34d archiveRetention=19d", ""},
+		{"largeEventRetention=15d archiveRetention=off", ""},
 
 		// Parts of the proof have different places.
 		{"timestampLocation=header:X-Proof keyIdLocation=header:x-proof",
@@ -251,10 +252,10 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + "authentication=signature", "truststore: has no effect with authentication=signature"},
 		{"clientCertSubjects=CN=a clientCertPins=" + pin, "clientCertPins: has no effect|" +
 			"clientCertSubjects: has no effect"},
-		{mtls + "captureRejected=1h", "captureRejected: must be off: with authentication=mtls"},
-		{"captureRejected=1h deduplicationWindow=3d",
-			"deduplicationWindow: must be longer than 72h with captureRejected=1h"},
-		{"captureRejected=1h deduplicationWindow=73h", ""},
+		{mtls + "storeRejected=1h", "storeRejected: must be off: with authentication=mtls"},
+		{"storeRejected=1h deduplicationWindow=3d",
+			"deduplicationWindow: must be longer than 72h with storeRejected=1h"},
+		{"storeRejected=1h deduplicationWindow=73h", ""},
 		{mtls + "truststore=/nowhere", "truststore: open /nowhere"},
 		{service(ca.PEM()), ""},
 		{"serviceCA=/nowhere", "serviceCA: no such file"},
@@ -288,9 +289,9 @@ func others() map[string]string {
 			texts[s.Key] = s.Example
 		}
 	}
-	maps.Copy(texts, map[string]string{"keysAuth": "bearer", "credentialEncoding": "form", "authentication": "both",
+	maps.Copy(texts, map[string]string{"keyEndpointAuth": "bearer", "credentialEncoding": "form", "authentication": "both",
 		"successStatus": "201", "timestampTolerance": "off", "keyMaxAge": "25h", "deduplicationWindow": "40d",
-		"claimRetention": "never", "archiveRetention": "off", "webhookTimeout": "12s"})
+		"largeEventRetention": "never", "archiveRetention": "off", "webhookTimeout": "12s"})
 	return texts
 }
 
@@ -367,13 +368,13 @@ eventBusNam=`},
 		want   string
 	}{
 		"words": {func(s *settings.Settings) {
-			s.ArchiveRetention, s.ClaimRetention, s.TimestampTolerance = settings.Off, settings.Never, settings.Off
+			s.ArchiveRetention, s.LargeEventRetention, s.TimestampTolerance = settings.Off, settings.Never, settings.Off
 		}, ""},
 		"values": {func(s *settings.Settings) {
-			s.KeysAuth, s.SuccessStatus, s.AllowedSources = "basic", 99, []string{"192.0.2.1", "::/0"}
+			s.KeyEndpointAuth, s.SuccessStatus, s.AllowedNetworks = "basic", 99, []string{"192.0.2.1", "::/0"}
 		}, `SuccessStatus=99: must be a status from 200 to 299
-KeysAuth="basic": must be none or bearer
-AllowedSources=[]string{"192.0.2.1", "::/0"}: must be networks of IPv4 or IPv6 in CIDR notation without host bits (ex`},
+KeyEndpointAuth="basic": must be none or bearer
+AllowedNetworks=[]string{"192.0.2.1", "::/0"}: must be networks of IPv4 or IPv6 in CIDR notation without host bits (e`},
 		"durations": {func(s *settings.Settings) {
 			s.KeyMaxAge, s.WebhookTimeout, s.AlarmSilence = settings.Off, 12500*time.Millisecond, 90*time.Minute
 		}, `KeyMaxAge=payhook.Off: must be whole hours from 1*time.Hour to 2160*time.Hour (example: 24*time.Hour)
@@ -404,10 +405,10 @@ HostedZoneID="${Token[Ref.3]}": has no effect without DomainName`},
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), c.want)
 		}
 	}
-	complete.AllowedSources, complete.ClientCertSubjects = []string{"192.0.2.0/24", " "}, []string{"CN=a;CN=b"}
+	complete.AllowedNetworks, complete.ClientCertSubjects = []string{"192.0.2.0/24", " "}, []string{"CN=a;CN=b"}
 	_, err := settings.Fields(complete)
 	if got := fmt.Sprint(err); got != `ClientCertSubjects: element 1, "CN=a;CN=b", must be exactly one value
-AllowedSources: element 2, " ", must be exactly one value` {
+AllowedNetworks: element 2, " ", must be exactly one value` {
 		t.Error(got)
 	}
 }
@@ -492,8 +493,8 @@ func TestUnknownKeysAreCorrected(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := settings.ByKey("hostedZoneId").Env() + settings.ByKey("allowedSources").Env(); got !=
-		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_SOURCES" {
+	if got := settings.ByKey("hostedZoneId").Env() + settings.ByKey("allowedNetworks").Env(); got !=
+		"PAYHOOK_HOSTED_ZONE_IDPAYHOOK_ALLOWED_NETWORKS" {
 		t.Error(got)
 	}
 }
@@ -519,8 +520,8 @@ func TestValuesOfFilesNeedNoQuotes(t *testing.T) {
 		`{"scopes": "a", "scopes": "b"}`:      `duplicate object member name "scopes"`,
 		`{"scopes": "a", "sc\u006fpes": "a"}`: `duplicate object member name "scopes"`,
 		`{"a": {"b": [{"c": 1, "c": 1}]}}`:    `duplicate object member name "c"`,
-		`{"allowedSources": ["a;b"]}`:         `allowedSources: element 1, "a;b", must be exactly one value`,
-		`{"allowedSources": [1]}`:             "allowedSources: must be a list of texts",
+		`{"allowedNetworks": ["a;b"]}`:        `allowedNetworks: element 1, "a;b", must be exactly one value`,
+		`{"allowedNetworks": [1]}`:            "allowedNetworks: must be a list of texts",
 		`{"evidence": {}}`:                    "evidence: must be a text, a number, true, false or a list of texts",
 	} {
 		file := filepath.Join(t.TempDir(), "settings.json")

@@ -125,7 +125,7 @@ var paths = sync.OnceValue(func() []path {
 	}
 	plain := func(from, n int) (all []*event) {
 		for i := from; len(all) < n; i++ {
-			if e := newEvent(base+from+i, 0); !e.claimed() {
+			if e := newEvent(base+from+i, 0); !e.isLarge() {
 				all = append(all, e)
 			}
 		}
@@ -137,7 +137,7 @@ var paths = sync.OnceValue(func() []path {
 	two := of("two", plain(30, 2)...)
 	four := of("half new", append(append([]*event{}, two.events...), plain(40, 2)...)...)
 	five := of("five", plain(110, 5)...)
-	claim := of("large", large(1), plain(50, 1)[0])
+	big := of("large", large(1), plain(50, 1)[0])
 	alone := of("large", large(2))
 	rejected := of("rejected", newEvent(base+90, outside), newEvent(base+91, 0))
 	conflicted := of("conflicting", newEvent(base, 7), plain(60, 1)[0])
@@ -197,7 +197,7 @@ var paths = sync.OnceValue(func() []path {
 			i.idle, i.zombie = webhookTime+time.Second, true
 			deliver(0, three)(w, retries)
 		}},
-		{name: "a large event and a small one", begin: deliver(0, claim)},
+		{name: "a large event and a small one", begin: deliver(0, big)},
 		{name: "not a delivery", every: 1, begin: deliver(0, &broken)},
 		{name: "an event without identity beside two others", begin: deliver(0, partly)},
 		{name: "not authentic", every: 1, begin: deliver(0, one.forged(wrongSignature))},
@@ -230,7 +230,7 @@ var paths = sync.OnceValue(func() []path {
 		{name: "redrive of several", always: crashAt(put), begin: deliver(0, three)},
 		{name: "redrive of several, two in a batch", setup: setup{parallel: 1, batch: 2}, always: crashAt(put),
 			begin: deliver(0, five)},
-		{name: "redrive of a large one", always: crashAt(put), begin: deliver(0, claim)},
+		{name: "redrive of a large one", always: crashAt(put), begin: deliver(0, big)},
 		{name: "redrive parks an event", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(0, one),
 			always: each(func(c *call) bool { return c.op == put },
 				fault{kind: rejecting, mask: 1, code: malformed})},
@@ -280,7 +280,7 @@ var paths = sync.OnceValue(func() []path {
 			w.redriveAt(6 * m)
 		}),
 		parked("a large parked event sent again, whose object is gone", alone, 3*m, func(w *world, retries int) {
-			w.after(4*m+30*time.Second, w.endClaims)
+			w.after(4*m+30*time.Second, w.endLargeEvents)
 			w.replayAt(intake.NoVersion, 4*m+31*time.Second)
 			w.send(alone, 5*m, retries)
 			w.redriveAt(6*m, 7*m)

@@ -182,7 +182,7 @@ func (f *facts) eventOf(detail string) *event {
 	if e := eventsByBytes[detail]; e != nil {
 		return e
 	}
-	open := func(string) objects.Getter { return &f.w.claims }
+	open := func(string) objects.Getter { return &f.w.largeEvents }
 	resolved, err := bus.Resolve(context.Background(), open, []byte(detail))
 	if err != nil {
 		return nil
@@ -386,7 +386,7 @@ func (f *facts) decided(inv *invocation) {
 		f.notes[d.note()] = true
 	}
 	conflict := d.parked.Reason == proof.Conflict
-	if conflict && d.version == intake.NoVersion && !d.dismiss && r.Outcome != intake.VersionMissing {
+	if conflict && d.version == intake.NoVersion && !d.dismiss && r.Outcome != intake.ContentMissing {
 		f.violated("%s replays the conflict %s without a version: %s", inv.name, d.name, r.Outcome)
 	}
 	if r.Outcome == intake.Accepted {
@@ -424,7 +424,7 @@ func (f *facts) decidedEvent(inv *invocation) {
 	was := slices.ContainsFunc(f.latest[d.name].during(inv), is)
 	switch {
 	case r.Outcome == intake.Accepted && !d.done, reported != "" && !was,
-		r.Outcome == intake.Gone && f.w.claimsEnded == 0, r.Outcome == intake.Altered:
+		r.Outcome == intake.Gone && f.w.largeEventsEnded == 0, r.Outcome == intake.DigestMismatch:
 		f.violated("%s reports %s of %s, error: %v", inv.name, r.Outcome, d.name, cmp.Or(r.Err, d.err))
 	}
 }
@@ -507,7 +507,7 @@ func (f *facts) effect(c *call, out any, err error) {
 		if s := c.sends[n]; s.of != nil && s.event != e {
 			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
 		}
-		if (detail != e.raw) != e.claimed() {
+		if (detail != e.raw) != e.isLarge() {
 			f.violated("%s is sent in the wrong form for its size", e)
 		}
 		if got.DetailType != e.name || !got.Time.Equal(e.at) || got.Source != "payhook" || !f.bases[got.DeliveryID] {
@@ -563,7 +563,7 @@ func (f *facts) checkParked(inv *invocation) {
 // checkEvents compares the events of a delivery that is answered 200 with the ledger.
 func (f *facts) checkEvents(inv *invocation) {
 	s := inv.sent
-	f.w.keyService.accepted(inv)
+	f.w.keyEndpoint.accepted(inv)
 	if s.invalid || s.partly && inv.result.Outcome != intake.Invalid {
 		f.violated("%s accepts %s, which is not valid", inv.name, s.name)
 		return
@@ -737,12 +737,12 @@ func (f *facts) checkLedger() {
 func (f *facts) checkItem(g *generation, i ledger.Item) {
 	pending, parked := i.State == ledger.Pending, i.State == ledger.Parked
 	open := pending || parked
-	stored := !open || g.entered[ledger.Parked] < f.w.claimsEnded || f.eventOf(string(i.Detail)) == g.event
+	stored := !open || g.entered[ledger.Parked] < f.w.largeEventsEnded || f.eventOf(string(i.Detail)) == g.event
 	if slices.Contains([]bool{
 		i.State == g.state, i.Digest == g.event.digest, stored, open == (len(i.Detail) > 0),
 		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.LeaseOwner != ledger.LeaseOwner{}),
 		parked == (i.Cause != ""), open == (i.Shard != ""), open == strings.HasPrefix(i.Shard, string(i.State)+"/"),
-		open || i.Attempts == 0, open || !i.Claimed, i.State != ledger.Dismissed || !i.Note.At.IsZero(),
+		open || i.Attempts == 0, open || !i.Large, i.State != ledger.Dismissed || !i.Note.At.IsZero(),
 	}, false) {
 		f.violated("%s is %s, and the ledger has %+v", g, g.state, i)
 	}

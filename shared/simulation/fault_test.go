@@ -16,8 +16,8 @@ const (
 	readKey            // in the table of keys
 	writeKey
 	spendKey
-	storeClaim // in a bucket
-	findClaim
+	storeLarge // in a bucket
+	findLarge
 	park   // a delivery or a decision about it
 	keep   // evidence
 	record // in the ledger
@@ -34,7 +34,8 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "find claim", "park", "keep",
+	return [...]string{"fetch key", "read key", "write key", "spend", "store large event", "find large event",
+		"park", "keep",
 		"record", "query", "read known", "lease", "mark", "postpone", "park event", "replay event", "dismiss event",
 		"put"}[o]
 }
@@ -44,7 +45,7 @@ func (o op) ofItems() bool { return o == record || o == lease || o == mark }
 
 // writes reports whether a call can change anything.
 func (o op) writes() bool {
-	return o != fetchKey && o != readKey && o != findClaim && o != query && o != readKnown
+	return o != fetchKey && o != readKey && o != findLarge && o != query && o != readKnown
 }
 
 // isDecision reports whether a call replays or dismisses a parked event.

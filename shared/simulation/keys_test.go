@@ -32,8 +32,8 @@ const (
 	longestFlap = keyGrace - 2*maxSkew - kindSlow - 2*time.Second
 )
 
-// keyService is the service's key endpoint over time.
-type keyService struct {
+// keyEndpoint is the service's key endpoint over time.
+type keyEndpoint struct {
 	published map[string]published
 	down      [][2]time.Duration // from and to
 	flaps     []*flap
@@ -58,7 +58,7 @@ type flap struct {
 
 // options returns the options of a key cache: short times in a history about keys, otherwise the defaults.
 // A history depends only on its seed, so nothing is random.
-func (s *keyService) options(now func() time.Time) keys.Options {
+func (s *keyEndpoint) options(now func() time.Time) keys.Options {
 	half := func(d time.Duration) time.Duration { return d / 2 }
 	if s == nil {
 		return keys.Options{Freshness: time.Hour, MaxAge: 24 * time.Hour, MissBudget: 60, Now: now, Random: half}
@@ -67,7 +67,7 @@ func (s *keyService) options(now func() time.Time) keys.Options {
 		Now: now, Random: half}
 }
 
-func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response {
+func (s *keyEndpoint) answer(w *world, r *http.Request, id string) *http.Response {
 	at := time.Since(w.start)
 	resp := &http.Response{StatusCode: http.StatusNotFound, Request: r,
 		Header: http.Header{"Content-Type": {"text/html"}},
@@ -111,7 +111,7 @@ func (w *world) stored(id string, lasts time.Duration) bool {
 
 // unauthentic checks a 401 answer to an authentic delivery.
 func (f *facts) unauthentic(inv *invocation) {
-	s := f.w.keyService
+	s := f.w.keyEndpoint
 	if s == nil {
 		f.violated("%s answers %s to an authentic delivery", inv.name, inv.result.Outcome)
 		return
@@ -129,7 +129,7 @@ func (f *facts) unauthentic(inv *invocation) {
 // outOfBudget checks a 503 answer to an authentic delivery because the budget was used up.
 func (f *facts) outOfBudget(inv *invocation) {
 	w := f.w
-	if w.keyService == nil {
+	if w.keyEndpoint == nil {
 		return // the histories without rotation have one key
 	}
 	now := time.Now().Add(inv.skew)
@@ -145,7 +145,7 @@ func (f *facts) outOfBudget(inv *invocation) {
 }
 
 // accepted checks the key of a delivery that was accepted.
-func (s *keyService) accepted(inv *invocation) {
+func (s *keyEndpoint) accepted(inv *invocation) {
 	if s == nil {
 		return
 	}
@@ -202,7 +202,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 	sends := rotation()
 	joins := minutes(1, 3)
 	leaves := joins + minutes(1, 3)
-	s := &keyService{published: map[string]published{
+	s := &keyEndpoint{published: map[string]published{
 		sends[0].signer.ID: {*sends[0].signer, 0, leaves},
 		sends[1].signer.ID: {*sends[1].signer, joins, time.Hour},
 	}}
@@ -217,7 +217,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 		s.down = append(s.down, [2]time.Duration{from, from + minutes(0, []float64{1.5, 8}[r.IntN(2)])})
 	}
 	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/simulation -run "+
-		"TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s},
+		"TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyEndpoint: s},
 		keyFaults{r})
 	for range 1 + r.IntN(3) {
 		w.newInstance("webhook", time.Duration(r.Int64N(int64(2*maxSkew)))-maxSkew)
@@ -280,10 +280,10 @@ func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 				w, counted := play(t, func() (*world, counts) { return rotationHistory(number) })
 				mu.Lock()
 				defer mu.Unlock()
-				old += w.keyService.acceptedOld
-				flapped += w.keyService.flapped
-				maintained += w.keyService.maintained
-				reserve += min(w.keyService.reserve, 1)
+				old += w.keyEndpoint.acceptedOld
+				flapped += w.keyEndpoint.flapped
+				maintained += w.keyEndpoint.maintained
+				reserve += min(w.keyEndpoint.reserve, 1)
 				return w, counted
 			})
 			if *seed != 0 {

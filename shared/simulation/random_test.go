@@ -94,7 +94,7 @@ func (r *randomDecider) kindFor(o op) (k kind) {
 	switch {
 	case r.rejects && o == put && r.IntN(2) == 0:
 		return rejecting
-	case r.rejects && (o == postpone && r.IntN(4) > 0 || (o.parksOrDecides() || o == findClaim) && r.IntN(2) == 0):
+	case r.rejects && (o == postpone && r.IntN(4) > 0 || (o.parksOrDecides() || o == findLarge) && r.IntN(2) == 0):
 		for k == none || !k.applies(o) { // there are few such calls
 			k = 1 + kind(r.IntN(int(kinds)-1))
 		}
@@ -168,7 +168,7 @@ func newRandomDecider(seed uint64) *randomDecider {
 	}
 	if r.IntN(3) == 0 {
 		from := r.upTo(2 * time.Minute)
-		ops := []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey, keep, parkEvent, replayEvent}
+		ops := []op{put, mark, record, lease, query, storeLarge, park, fetchKey, readKey, keep, parkEvent, replayEvent}
 		faults := []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}
 		r.outage = outage{op: ops[r.IntN(len(ops))], from: from, to: from + r.upTo(3*time.Minute),
 			fault: faults[r.IntN(len(faults))]}

@@ -63,7 +63,7 @@ type event struct {
 }
 
 func (e *event) String() string { return e.label }
-func (e *event) claimed() bool  { return len(e.raw) > claimBytes }
+func (e *event) isLarge() bool  { return len(e.raw) > largeEventBytes }
 
 var (
 	eventsByBytes = map[string]*event{}

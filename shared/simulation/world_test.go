@@ -33,8 +33,8 @@ const (
 	grace       = 30 * time.Second
 	maxSkew     = 10 * time.Second
 
-	// claimBytes is small, so that a history has events above it.
-	claimBytes = 600
+	// largeEventBytes is small, so that a history has events above it.
+	largeEventBytes = 600
 )
 
 // A history depends only on its seed.
@@ -59,7 +59,7 @@ type setup struct {
 	parallel    int           // concurrent calls of the ledger; zero: the default
 	batch       int           // entries in one call of the ledger; zero: the default
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
-	keyService  *keyService   // nil: it always knows the one key
+	keyEndpoint *keyEndpoint  // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
 	proofs      bool          // of each accepted delivery are stored
 	again       bool          // deliveries that were replayed or dismissed before are replayed as well
@@ -76,7 +76,7 @@ type world struct {
 	taken  map[string]int // of the budgets of keys, by name
 	bus    *bus.Memory
 	// The buckets.
-	claims, parking, evidence objects.Memory
+	largeEvents, parking, evidence objects.Memory
 
 	mu    sync.Mutex
 	inbox []*call       // calls made since the last admit
@@ -96,8 +96,8 @@ type world struct {
 	poison        map[string]bool // events that make every request with them fail
 	interfered    int
 	// senderKnown is when the table first had the sender's address.
-	senderKnown time.Time
-	claimsEnded int // the moment at which large events that were parked were deleted; 0: never
+	senderKnown      time.Time
+	largeEventsEnded int // the moment at which large events that were parked were deleted; 0: never
 
 	// onCall is called for every call that can have a fault.
 	onCall func(c *call)
@@ -176,11 +176,13 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
 	events := bus.New(eventBus{i}, "payhook", 1<<20)
 	i.parking = bucket{&w.parking, i, park}
-	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
+	opts := intake.Options{Grace: grace, LargeEventBytes: largeEventBytes, Now: now}
 	if kind == "webhook" && w.proofs {
 		opts.Evidence, opts.EvidenceDays = bucket{&w.evidence, i, keep}, 30
 	}
-	pipeline := intake.NewPipeline(table, events, bus.NewClaims(bucket{&w.claims, i, storeClaim}, "claims"),
+	pipeline := intake.NewPipeline(table, events,
+
+		bus.NewLargeEvents(bucket{&w.largeEvents, i, storeLarge}, "large-events"),
 		i.parking, opts)
 	switch kind {
 	case "redrive":
@@ -205,7 +207,7 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
 			m.Signature.Keys = keys.New(keys.NewEndpoint(&http.Client{Transport: i}, &base, 3*time.Second),
-				keyStore{Memory: w.keys, instance: i}, w.keyService.options(now))
+				keyStore{Memory: w.keys, instance: i}, w.keyEndpoint.options(now))
 		}
 	}
 	if w.mechanism != bySignature {
@@ -342,14 +344,14 @@ func (w *world) replay(name string, version intake.Version) {
 
 func (w *world) dismiss(name string) { w.makeDecision(&decision{name: name, dismiss: true}) }
 
-// endClaims deletes the large events that are parked, as the end of their retention does.
-func (w *world) endClaims() {
+// endLargeEvents deletes the large events that are parked, as the end of their retention does.
+func (w *world) endLargeEvents() {
 	w.moment++
-	w.claimsEnded = w.moment
+	w.largeEventsEnded = w.moment
 	for id, g := range w.facts.latest {
-		for _, key := range w.claims.Keys() {
+		for _, key := range w.largeEvents.Keys() {
 			if g.state == ledger.Parked && strings.Contains(key, id) {
-				w.claims.Delete(key)
+				w.largeEvents.Delete(key)
 			}
 		}
 	}
@@ -718,7 +720,7 @@ func (b bucket) Create(ctx context.Context, key string, body []byte) (existed bo
 
 func (b bucket) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
 	err error) {
-	page, err = do(b.instance, ctx, findClaim, prefix, nil, func() (found []objects.Object, err error) {
+	page, err = do(b.instance, ctx, findLarge, prefix, nil, func() (found []objects.Object, err error) {
 		found, more, err = b.Memory.List(ctx, prefix, after, limit)
 		return found, err
 	})
@@ -729,8 +731,8 @@ func (b bucket) List(ctx context.Context, prefix, after string, limit int) (page
 func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	return do(i, r.Context(), fetchKey, id, nil, func() (*http.Response, error) {
-		if w := i.w; w.keyService != nil {
-			return w.keyService.answer(w, r, id), nil
+		if w := i.w; w.keyEndpoint != nil {
+			return w.keyEndpoint.answer(w, r, id), nil
 		}
 		resp := &http.Response{StatusCode: http.StatusNotFound, Request: r,
 			Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}

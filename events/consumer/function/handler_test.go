@@ -73,7 +73,7 @@ func (f *fixture) refer(t *testing.T, event []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := bus.NewClaims(&f.bucket, "claims").Put(t.Context(), raw)
+	detail, err := bus.NewLargeEvents(&f.bucket, "large-events").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook.example/shared/aws/stack"
+	"payhook.example/shared/aws/stores"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
@@ -42,15 +42,15 @@ func list(r *http.Request, part, text string) string {
 	return strings.TrimPrefix(strings.Repeat(","+text, bytes.Count(body, []byte(part))), ",")
 }
 
-// stores returns the stores of a function whose calls are answered at url.
-func stores(t *testing.T, url string) intake.Stores {
+// connected returns the stores of a function whose calls are answered at url.
+func connected(t *testing.T, url string) intake.Stores {
 	t.Helper()
-	clients, err := stack.NewClients(environment(url))
+	clients, err := stores.NewClients(environment(url))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return clients.Stores(settings.Config{LedgerTable: "ledger", KeysTable: "keys", EventBusName: "bus",
-		ClaimBucket: "claims", ParkingBucket: "parking", EvidenceBucket: "evidence"})
+		LargeEventBucket: "large-events", ParkingBucket: "parking", EvidenceBucket: "evidence"})
 }
 
 // oneKey knows the key of the service.
@@ -104,13 +104,13 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 		for _, how := range c.in {
 			for _, fails := range []time.Duration{time.Second, 3 * time.Second} {
 				for name, webhook := range map[string]struct{ events, bytes int }{
-					"one event": {1, 100}, "many": {150, 100}, "large": {3, settings.ClaimCheckBytes},
+					"one event": {1, 100}, "many": {150, 100}, "large": {3, settings.LargeEventBytes},
 				} {
 					server := awstest.NewOutage(t, fails, c.of, failures[how], serve)
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						p := stores(t, server.URL).Pipeline(settings.Config{
-							ClaimBucket: "claims", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
+						p := connected(t, server.URL).Pipeline(settings.Config{
+							LargeEventBucket: "large-events", MaxEntryBytes: 1 << 20, DeduplicationWindow: time.Hour,
 							RedriveGrace: time.Minute})
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
@@ -143,7 +143,7 @@ func TestAWebhookIsStoredThoughAStoreFailsForThreeSeconds(t *testing.T) {
 func TestEachOfManyCallsOutlastsAnOutage(t *testing.T) {
 	server := awstest.NewOutage(t, 3*time.Second, ofDynamoDB, failures["500"], serve)
 	synctest.Test(t, func(t *testing.T) {
-		db := stores(t, server.URL).Ledger
+		db := connected(t, server.URL).Ledger
 		var wg sync.WaitGroup
 		for range 150 {
 			wg.Go(func() {
@@ -160,7 +160,7 @@ func TestEachOfManyCallsOutlastsAnOutage(t *testing.T) {
 func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
 	server := awstest.NewOutage(t, time.Hour, func(*http.Request) bool { return true }, failures["500"], nil)
 	synctest.Test(t, func(t *testing.T) {
-		c := stores(t, server.URL)
+		c := connected(t, server.URL)
 		if _, err := c.Bus.Put(t.Context(), []bus.Entry{{Source: "source", DetailType: "type",
 			Detail: []byte("{}")}}); err == nil || server.Failed.Load() != 1 {
 			t.Errorf("%d calls of PutEvents, %v", server.Failed.Load(), err)

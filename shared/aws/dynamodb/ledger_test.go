@@ -25,7 +25,7 @@ import (
 func full() ledger.Item {
 	i := ledger.Item{EventID: "id", DeliveryID: "delivery", RecordedAt: start, Amount: "1.00", Currency: "EUR",
 		Note: ledger.Note{By: "jane", At: start.Add(time.Second), Reason: "asked"}, State: ledger.Pending,
-		Detail: []byte("\x00\xff"), Size: 2, Claimed: true, Shard: "pending/1", Due: start.Add(2 * time.Second),
+		Detail: []byte("\x00\xff"), Size: 2, Large: true, Shard: "pending/1", Due: start.Add(2 * time.Second),
 		Attempts: 3, Cause: "attempts", Problem: "a problem", EventTimestamp: start.Add(3 * time.Second),
 		PublishedAt: start.Add(4 * time.Second), ExpiresAt: start.Add(5 * time.Second).Truncate(time.Second)}
 	copy(i.Digest[:], strings.Repeat("d", len(i.Digest)))

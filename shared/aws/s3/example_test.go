@@ -35,7 +35,7 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	detail, err := bus.NewClaims(s3.NewBucket(client, "claims"), "claims").Put(ctx, event)
+	detail, err := bus.NewLargeEvents(s3.NewBucket(client, "large-events"), "large-events").Put(ctx, event)
 	if err != nil {
 		log.Fatal(err)
 	}

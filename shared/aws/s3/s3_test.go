@@ -174,7 +174,7 @@ func TestGetReadsALittleMoreThanTheLimit(t *testing.T) {
 // A consumer distinguishes an event that is gone from a permission that is missing.
 func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 	raw := payment.RawEvent{EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", Bytes: []byte("{}")}
-	detail, err := bus.NewClaims(&objects.Memory{}, "claims").Put(t.Context(), raw)
+	detail, err := bus.NewLargeEvents(&objects.Memory{}, "large-events").Put(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestResolveReturnsTheEventOrTheErrorOfS3(t *testing.T) {
 			test.want != nil && !errors.Is(err, test.want) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
-		if got := (*requests)[0].URL.Path; !strings.HasPrefix(got, "/claims/events/"+raw.EventID+"/") {
+		if got := (*requests)[0].URL.Path; !strings.HasPrefix(got, "/large-events/events/"+raw.EventID+"/") {
 			t.Errorf("%s: it requests %s", name, got)
 		}
 	}

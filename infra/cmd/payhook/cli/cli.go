@@ -21,8 +21,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"payhook.example/infra/deployment"
-	"payhook.example/shared/awsenv"
+	"payhook.example/infra/stack"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 )
@@ -55,8 +55,8 @@ type Program struct {
 	JSON bool   // the flag --json
 	Name string // as the user called it; "": payhook
 
-	Target deployment.Deployment  // which one is meant, as the flags say
-	Stack  *deployment.Deployment // the one that is meant; nil: AWS is asked
+	Target stack.Stack  // which one is meant, as the flags say
+	Stack  *stack.Stack // the one that is meant; nil: AWS is asked
 
 	started bool // a command has started to work
 }
@@ -174,7 +174,7 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 		fmt.Fprintln(p.Err, "payhook: interrupted")
 		return StatusInterrupted
 	}
-	fmt.Fprintln(p.Err, "payhook:", awsenv.Cause(err))
+	fmt.Fprintln(p.Err, "payhook:", lambdaruntime.Cause(err))
 	return status
 }
 

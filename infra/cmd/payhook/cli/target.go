@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/settings"
 )
 
@@ -19,7 +19,7 @@ import (
 func (p *Program) targetFlags(f *pflag.FlagSet) {
 	t := &p.Target
 	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
-	f.StringVar(&t.Stack, "stack", "",
+	f.StringVar(&t.StackName, "stack", "",
 		"`name` of the CloudFormation stack (default "+settings.ByKey("stackName").Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
@@ -32,9 +32,9 @@ func (p *Program) Choose(ctx context.Context) error {
 	if p.Target.Named() {
 		return nil
 	}
-	_, err := deployment.Running(ctx)
+	_, err := stack.Running(ctx)
 	switch {
-	case errors.Is(err, deployment.ErrNotUp):
+	case errors.Is(err, stack.ErrNotUp):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w\n--stack, --region or --profile chooses AWS", err)
@@ -45,7 +45,7 @@ func (p *Program) Choose(ctx context.Context) error {
 }
 
 // Connect chooses the target and reads its stack. If no flag names the target, Err says which stack it is.
-func (p *Program) Connect(ctx context.Context) (*deployment.Deployment, error) {
+func (p *Program) Connect(ctx context.Context) (*stack.Stack, error) {
 	if p.Stack != nil {
 		return p.Stack, nil
 	}
@@ -53,7 +53,7 @@ func (p *Program) Connect(ctx context.Context) (*deployment.Deployment, error) {
 	if err := p.Choose(ctx); err != nil {
 		return nil, err
 	}
-	d, err := deployment.Connect(ctx, p.Target)
+	d, err := stack.Connect(ctx, p.Target)
 	if err == nil && !named && !d.Local {
 		fmt.Fprintln(p.Err, "this is", d.Name)
 	}
@@ -62,7 +62,7 @@ func (p *Program) Connect(ctx context.Context) (*deployment.Deployment, error) {
 
 // OnStack returns what a command does with the deployment that is meant. An error of do comes from AWS, unless
 // [Unreachable] knows another cause.
-func (p *Program) OnStack(do func(context.Context, *deployment.Deployment, []string) error) func(*cobra.Command,
+func (p *Program) OnStack(do func(context.Context, *stack.Stack, []string) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		d, err := p.Connect(cmd.Context())
@@ -75,15 +75,15 @@ func (p *Program) OnStack(do func(context.Context, *deployment.Deployment, []str
 
 // Hint returns a command of this program for the same target, which can be copied into the shell.
 func (p *Program) Hint(command string) string {
-	return deployment.Quote(cmp.Or(p.Name, "payhook")) + " " + command + p.Target.Flags()
+	return stack.Quote(cmp.Or(p.Name, "payhook")) + " " + command + p.Target.Flags()
 }
 
 // AWS returns a command of the AWS CLI for the same account and region, which can be copied into the shell.
 func (p *Program) AWS(command string) string {
 	if p.Target.Local {
-		return `(eval "$(` + deployment.Quote(cmp.Or(p.Name, "payhook")) + ` local env)"; aws ` + command + ")"
+		return `(eval "$(` + stack.Quote(cmp.Or(p.Name, "payhook")) + ` local env)"; aws ` + command + ")"
 	}
-	at := deployment.Deployment{Region: p.Target.Region, Profile: p.Target.Profile}
+	at := stack.Stack{Region: p.Target.Region, Profile: p.Target.Profile}
 	return "aws " + command + at.Flags()
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 )
 
 // No command goes to AWS instead of a local run that was killed, and none to a local run
@@ -21,26 +21,26 @@ func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-west-1")
 	for name, test := range map[string]struct {
 		endpoint   string // of the local run; "" for none
-		target     deployment.Deployment
+		target     stack.Stack
 		local      bool
 		said, fail string
 	}{
-		"up":           {emulator.URL, deployment.Deployment{}, true, "this is the local run; --stack, ", ""},
-		"one of two":   {emulator.URL, deployment.Deployment{ID: "A"}, true, "this is the local run; --stack, ", ""},
-		"it is named":  {emulator.URL, deployment.Deployment{Local: true}, true, "", ""},
-		"stack":        {emulator.URL, deployment.Deployment{Stack: "A"}, false, "", ""},
-		"region":       {emulator.URL, deployment.Deployment{Region: "eu-west-1"}, false, "", ""},
-		"profile":      {emulator.URL, deployment.Deployment{Profile: "p"}, false, "", ""},
-		"nothing":      {"", deployment.Deployment{}, false, "", ""},
-		"killed":       {"http://127.0.0.1:1", deployment.Deployment{}, false, "", "--profile chooses AWS"},
-		"killed, AWS":  {"http://127.0.0.1:1", deployment.Deployment{Stack: "A"}, false, "", ""},
-		"a killed one": {"http://127.0.0.1:1", deployment.Deployment{Local: true}, true, "", ""}, // connecting fails
+		"up":           {emulator.URL, stack.Stack{}, true, "this is the local run; --stack, ", ""},
+		"one of two":   {emulator.URL, stack.Stack{ID: "A"}, true, "this is the local run; --stack, ", ""},
+		"it is named":  {emulator.URL, stack.Stack{Local: true}, true, "", ""},
+		"stack":        {emulator.URL, stack.Stack{StackName: "A"}, false, "", ""},
+		"region":       {emulator.URL, stack.Stack{Region: "eu-west-1"}, false, "", ""},
+		"profile":      {emulator.URL, stack.Stack{Profile: "p"}, false, "", ""},
+		"nothing":      {"", stack.Stack{}, false, "", ""},
+		"killed":       {"http://127.0.0.1:1", stack.Stack{}, false, "", "--profile chooses AWS"},
+		"killed, AWS":  {"http://127.0.0.1:1", stack.Stack{StackName: "A"}, false, "", ""},
+		"a killed one": {"http://127.0.0.1:1", stack.Stack{Local: true}, true, "", ""}, // connecting fails
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600)
 			if test.endpoint != "" {
-				err = errors.Join(err, (&deployment.Deployment{Endpoint: test.endpoint}).Write("."))
+				err = errors.Join(err, (&stack.Stack{Endpoint: test.endpoint}).Write("."))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -60,10 +60,10 @@ func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
 }
 
 func TestHintsNameTheTarget(t *testing.T) {
-	for want, target := range map[string]deployment.Deployment{
+	for want, target := range map[string]stack.Stack{
 		"payhook status":                                    {},
 		"payhook status --local --id A":                     {Local: true, ID: "A"},
-		"payhook status --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
+		"payhook status --stack S --region R --profile dev": {StackName: "S", Region: "R", Profile: "dev"},
 	} {
 		if got := (&Program{Target: target}).Hint("status"); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -81,7 +81,7 @@ func TestHintsNameTheTarget(t *testing.T) {
 func TestHintsAreQuotedForAShell(t *testing.T) {
 	for _, name := range []string{"a b", "$HOME", "$(id)", "`id`", "it's", `a"b`, `a\b`, "*", "~", "a;id", "a\nb",
 		"#a", "!a", "a{b,c}", "a&id", "-a", "é"} {
-		p := &Program{Name: name, Target: deployment.Deployment{Stack: name, ID: name, Region: name, Profile: name}}
+		p := &Program{Name: name, Target: stack.Stack{StackName: name, ID: name, Region: name, Profile: name}}
 		for hint, want := range map[string][]string{
 			p.Hint("logs"):    {name, "logs", "--stack", name, "--id", name, "--region", name, "--profile", name},
 			p.AWS("sts help"): {"aws", "sts", "help", "--region", name, "--profile", name},
@@ -94,7 +94,7 @@ func TestHintsAreQuotedForAShell(t *testing.T) {
 			}
 		}
 	}
-	p := &Program{Target: deployment.Deployment{Local: true}}
+	p := &Program{Target: stack.Stack{Local: true}}
 	if got := p.AWS("sts help"); got != `(eval "$(payhook local env)"; aws sts help)` {
 		t.Error(got)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/intake"
@@ -35,12 +35,12 @@ import (
 
 // Root returns the command payhook with all commands below it. local is the command of the local run.
 func Root(p *cli.Program, local *cobra.Command) *cobra.Command {
-	return (&program{p, newStack}).root(local)
+	return (&program{p, connect}).root(local)
 }
 
 type program struct {
 	*cli.Program
-	clients func(*deployment.Deployment) *stack
+	clients func(*stack.Stack) *connected
 }
 
 func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
@@ -81,8 +81,8 @@ func addHelp(root *cobra.Command) {
 }
 
 // on returns what a command does with the stack that is meant.
-func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
-	return p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
+func (p *program) on(do func(context.Context, *connected, []string) error) func(*cobra.Command, []string) error {
+	return p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
 		return do(ctx, p.clients(d), args)
 	})
 }
@@ -95,34 +95,34 @@ func attention(err error, wrong bool) error {
 	return err
 }
 
-// stack is a deployment with the clients of its services.
-type stack struct {
-	*deployment.Deployment
+// connected is a stack with the clients of its services.
+type connected struct {
+	*stack.Stack
 
 	ledger interface {
 		ledger.Getter
 		ledger.Querier
 	}
-	keys                      keys.InspectStore
-	parking, claims, evidence proof.Reader // evidence is used only with an EvidenceBucket
-	metrics                   interface {
+	keys                           keys.InspectStore
+	parking, largeEvents, evidence proof.Reader // evidence is used only with an EvidenceBucket
+	metrics                        interface {
 		cloudwatch.GetMetricDataAPIClient
 		cloudwatch.DescribeAlarmsAPIClient
 	}
 	stacks cloudformation.ListStackResourcesAPIClient
 }
 
-func newStack(d *deployment.Deployment) *stack {
+func connect(d *stack.Stack) *connected {
 	db, client := dynamodb.NewClient(d.AWS), d.S3()
-	return &stack{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
+	return &connected{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
 		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
-		s3.NewBucket(client, d.ClaimBucket), s3.NewBucket(client, d.EvidenceBucket),
+		s3.NewBucket(client, d.LargeEventBucket), s3.NewBucket(client, d.EvidenceBucket),
 		cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.
 // That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
-func (s *stack) caller(ctx context.Context) string {
+func (s *connected) caller(ctx context.Context) string {
 	out, err := sts.NewFromConfig(s.AWS).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return ""
@@ -136,7 +136,7 @@ type errFunction string
 func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
 
 // redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
-func (s *stack) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
+func (s *connected) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
 	event, err := json.Marshal(r)
 	if err != nil {
 		return a, err

@@ -107,7 +107,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 			t.Errorf("%s: %q", name, out)
 		}
 	}
-	large := w.rejected(nil, proof.MaxCapturedPayload+1)
+	large := w.rejected(nil, proof.MaxRejectedPayload+1)
 	_, said := w.expect(cli.StatusFailed, "parked", "show", large, "--payload")
 	w.contains(said, "it has 262145 bytes")
 }

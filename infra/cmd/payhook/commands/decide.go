@@ -40,7 +40,7 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 			}
 			return d.check(nil)
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			names, err := p.names(ctx, s, d, args)
 			if len(names) == 0 || err != nil {
 				return err
@@ -94,7 +94,7 @@ func (d *decision) check(names []string) error {
 }
 
 // names returns the whole names that are meant, each once.
-func (p *program) names(ctx context.Context, s *stack, d *decision, given []string) (names []string, err error) {
+func (p *program) names(ctx context.Context, s *connected, d *decision, given []string) (names []string, err error) {
 	for _, text := range given {
 		name, err := p.whole(ctx, s, text)
 		if err != nil {
@@ -125,7 +125,7 @@ func (p *program) names(ctx context.Context, s *stack, d *decision, given []stri
 
 // confirm asks before more than one thing is decided, and always before a parked version is
 // published in addition to the first. Then it shows both.
-func (p *program) confirm(ctx context.Context, s *stack, d *decision, names []string) error {
+func (p *program) confirm(ctx context.Context, s *connected, d *decision, names []string) error {
 	if d.Version != intake.ParkedVersion {
 		if len(names) == 1 {
 			return nil
@@ -167,7 +167,7 @@ const maxFailures = 3
 
 // decide sends the redrive function a request for each name, one after another, and prints
 // the results. Each has an invocation of its own, so that it has all its time.
-func (p *program) decide(ctx context.Context, s *stack, d *decision, names []string) error {
+func (p *program) decide(ctx context.Context, s *connected, d *decision, names []string) error {
 	d.By = s.caller(ctx)
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
@@ -208,7 +208,7 @@ func (p *program) decide(ctx context.Context, s *stack, d *decision, names []str
 
 // decideOne sends the request for one name. The error is an errFunction, which the result has as its cause,
 // or comes from AWS.
-func (s *stack) decideOne(ctx context.Context, name string, r intake.Request) (decided, error) {
+func (s *connected) decideOne(ctx context.Context, name string, r intake.Request) (decided, error) {
 	a, err := s.redrive(ctx, r)
 	if err == nil && len(a.Decided) != 1 {
 		err = errFunction("it returned no result")
@@ -217,7 +217,7 @@ func (s *stack) decideOne(ctx context.Context, name string, r intake.Request) (d
 		a.Decided = []intake.Decided{{Name: name, Cause: err.Error()}}
 	}
 	result := decided{Decided: a.Decided[0]}
-	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name || result.Outcome == intake.FirstKept.Name
+	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name || result.Outcome == intake.ConflictDismissed.Name
 	result.Failed = result.Cause != "" || !done
 	if result.Outcome == intake.Accepted.Name && result.Pending > 0 {
 		result.Outcome = "recorded"

@@ -163,7 +163,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 			names[2]: `{"decided":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
 			names[3]: `{"errorMessage":"out of memory"}`,
 			names[4]: `{"decided":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
-				`"claimEnds":"2026-02-01T12:00:00Z"}]}`,
+				`"largeEventEnds":"2026-02-01T12:00:00Z"}]}`,
 			names[5]: `{"decided":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
 		}[r.Replay[0]], nil
 	}
@@ -173,7 +173,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
 		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n",
 		"name="+names[4]+`  outcome=recorded  recorded=2  pending=1`+
-			`  claimEnds="2026-02-01T12:00:00.000Z (in 1d)"`+"\n",
+			`  largeEventEnds="2026-02-01T12:00:00.000Z (in 1d)"`+"\n",
 		"failed=true  name="+names[5]+`  outcome=pending  cause="not yet"  duplicates=1`+"\n")
 	w.contains(err, "2 of 6 succeeded, 4 failed")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
-	"payhook.example/shared/awsenv"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 )
 
@@ -56,7 +56,7 @@ func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
 	case o.Deleted:
 	case o.Err != nil:
 		n.Damaged++
-		return awsenv.Cause(o.Err)
+		return lambdaruntime.Cause(o.Err)
 	case o.signer == nil:
 		n.NotSigned++
 		if known != nil {
@@ -128,14 +128,14 @@ func bucketAt(ctx context.Context, p *cli.Program, where string) (*s3.Client, st
 	if err := p.Choose(ctx); err != nil {
 		return nil, "", err
 	}
-	d, _, err := deployment.Find(ctx, p.Target)
+	d, _, err := stack.Find(ctx, p.Target)
 	if err != nil {
 		return nil, "", err
 	}
 	return d.S3(), where, nil
 }
 
-func hasEvidence(d *deployment.Deployment) error {
+func hasEvidence(d *stack.Stack) error {
 	if d.EvidenceBucket == "" {
 		return cli.Usage("the stack stores no evidence: the setting evidence is off")
 	}

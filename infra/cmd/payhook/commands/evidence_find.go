@@ -19,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/dynamodb"
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -46,7 +46,7 @@ func findCommand(p *cli.Program) *cobra.Command {
 			}
 			return in.Check(p.Now())
 		},
-		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
 			return find(ctx, p, d, strings.ToLower(args[0]), in, out)
 		}),
 	}
@@ -61,7 +61,7 @@ const longest = 31 * 24 * time.Hour
 
 // around returns where the records of an event are. The time of a record is that of the service's clock, or of
 // another event of the delivery. When S3 stored it is the time of the recording.
-func around(ctx context.Context, d *deployment.Deployment, id string) (in Section, err error) {
+func around(ctx context.Context, d *stack.Stack, id string) (in Section, err error) {
 	item, known, err := ledger.Find(ctx, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable), id, false)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
@@ -86,7 +86,7 @@ type found struct {
 	Object     string    `json:"object"`
 }
 
-func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id string, in Section,
+func find(ctx context.Context, p *cli.Program, d *stack.Stack, id string, in Section,
 	folder string) (err error) {
 	if err := hasEvidence(d); err != nil {
 		return err
@@ -105,7 +105,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 		}
 		if o.unexpected != "" || o.Err != nil {
 			problems++
-			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, awsenv.Cause(o.Err)))
+			fmt.Fprintf(p.Err, "%s: %s\n", cli.Plain(o.Name), cmp.Or(o.unexpected, lambdaruntime.Cause(o.Err)))
 		}
 	}); err != nil {
 		return err
@@ -119,7 +119,7 @@ func find(ctx context.Context, p *cli.Program, d *deployment.Deployment, id stri
 	})
 	list := make([]found, len(all))
 	for i, o := range all {
-		results := []string{"verifies", "not signed: the certificate verifies", awsenv.Cause(o.Err)}
+		results := []string{"verifies", "not signed: the certificate verifies", lambdaruntime.Cause(o.Err)}
 		list[i] = found{StoredAt: o.StoredAt.UTC(), Result: results[rank(o)], Object: o.Name}
 		if o.Err == nil {
 			list[i].DeliveryID, list[i].KeyID = o.Proof.DeliveryID, o.Proof.KeyID
@@ -205,7 +205,7 @@ func write(p *cli.Program, folder, id string, o Object) error {
 	files, commands := map[string][]byte{o.key: text}, ""
 	add := func(ending string, content []byte) (argument string) {
 		files[id+ending] = content
-		return deployment.Quote(filepath.Join(folder, id+ending))
+		return stack.Quote(filepath.Join(folder, id+ending))
 	}
 	if r := o.Proof; o.signer != nil {
 		der, err := x509.MarshalPKIXPublicKey(o.signer)

@@ -29,7 +29,7 @@ import (
 	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -93,7 +93,7 @@ func run(ctx context.Context, args ...string) (out, stderr string, status int) {
 }
 
 // served is the stack of what serve serves.
-var served deployment.Deployment
+var served stack.Stack
 
 // folder writes files into a folder.
 func folder(t *testing.T, files map[string][]byte) string {
@@ -282,7 +282,7 @@ func versionOrder(x, y string) int {
 
 // account sets the place of AWS, and its usual variables.
 func account(t *testing.T, endpoint string) {
-	served = deployment.Deployment{AWS: deployment.EmulatorConfig(endpoint, "eu-north-1"),
+	served = stack.Stack{AWS: stack.EmulatorConfig(endpoint, "eu-north-1"),
 		EvidenceBucket: "evidence-1", LedgerTable: "ledger"}
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-north-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -29,7 +29,7 @@ type explainOptions struct {
 // explainCommand returns the command that explains why a webhook was rejected.
 //
 // It guarantees that it sends nothing except requests for public keys to the key endpoint of the settings, and reads of
-// the stack: the request, and with keysAuth=bearer the access token. What it prints contains no payload and no
+// the stack: the request, and with keyEndpointAuth=bearer the access token. What it prints contains no payload and no
 // signature. Settings that it prints were tried: with the verdict settings, the request passes with them the checks of
 // the webhook function ([intake.Signature.Check]). Unless the caller gives it, it prints no setting that weakens the
 // protection: a longer timestampTolerance, or a fixed key id.
@@ -43,13 +43,13 @@ func (p *program) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return o.check() }),
-		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			r, name, err := storedWebhook(ctx, s.parking, append(args, "")[0])
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(p.Err, "the captured webhook %s\n", name)
-			return o.explain(ctx, s.Deployment, r)
+			fmt.Fprintf(p.Err, "the rejected webhook %s\n", name)
+			return o.explain(ctx, s.Stack, r)
 		}),
 	}
 	f := cmd.Flags()
@@ -88,7 +88,7 @@ func (o *explainOptions) settings(given map[string]string) (map[string]string, s
 	return all, conf, err
 }
 
-var errNone = cli.Failed(errors.New("this webhook is not stored: captureRejected is off or has ended, none was " +
+var errNone = cli.Failed(errors.New("this webhook is not stored: storeRejected is off or has ended, none was " +
 	"rejected since, or it was deleted after a day"))
 
 // storedWebhook returns the webhook whose name begins with a text that no other begins with, and the name; "" for the
@@ -123,7 +123,7 @@ type request struct {
 }
 
 // explain explains a stored webhook, with the settings of -c.
-func (o *explainOptions) explain(ctx context.Context, d *deployment.Deployment, r request) error {
+func (o *explainOptions) explain(ctx context.Context, d *stack.Stack, r request) error {
 	tried, conf, err := o.settings(r.Settings)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (o *explainOptions) explain(ctx context.Context, d *deployment.Deployment, 
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	endpoint, err := d.KeyService(ctx, conf)
+	endpoint, err := d.KeyEndpoint(ctx, conf)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ var (
 )
 
 // print writes a report about a request whose signature was read as the settings say.
-func (o *explainOptions) print(d *deployment.Deployment, r *report, scheme signature.Scheme) error {
+func (o *explainOptions) print(d *stack.Stack, r *report, scheme signature.Scheme) error {
 	if o.JSON {
 		return o.PrintJSON(r)
 	}

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -54,7 +54,7 @@ func (e *explainer) explain(ctx context.Context, given []string) error {
 	e.values, e.unread = valuesOf(e.request, configured, given)
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, e.conf)
-	e.Outcome, e.Cause = intake.OutcomeOf(err).Name, awsenv.Cause(err)
+	e.Outcome, e.Cause = intake.OutcomeOf(err).Name, lambdaruntime.Cause(err)
 	if err == nil {
 		e.judgeAuthentic()
 	} else if at, ok := e.find(ctx); ok {
@@ -213,7 +213,7 @@ func (e *explainer) judge(missing bool) {
 		e.Verdict = notStored
 		e.say("These values are not stored, because the settings did not name them: %s. If the signature, the "+
 			"timestamp or the key id is there, set signatureHeader, timestampLocation or keyIdLocation in "+
-			"infra/settings.json, deploy with captureRejected, and explain the next webhook that is rejected. Ask the "+
+			"infra/settings.json, deploy with storeRejected, and explain the next webhook that is rejected. Ask the "+
 			"service to send this one again. "+otherwise, strings.Join(e.unread, ", "))
 	case e.Verdict == noSignature:
 		e.say("The header %s has no RSA signature, which is 256 to 512 bytes in base64url. If it has a value, that "+
@@ -239,11 +239,11 @@ func (e *explainer) judge(missing bool) {
 		e.Verdict = keysDown
 		e.say("The key endpoint at baseUrl (%s) is down: %v. If webhooks were accepted with these settings before, "+
 			"nothing is wrong with the settings. When the endpoint is up again, ask the service to send the webhooks "+
-			"again that were answered 503.", e.conf.KeyService, e.keys.down[0])
+			"again that were answered 503.", e.conf.KeyEndpoint, e.keys.down[0])
 	case e.Verdict == noMatch:
 		e.say("Either the service signed with another key (is baseUrl, %s, that of another environment?) or in "+
 			"another way (RSASSA-PSS or another encoding, for example), or the signature was changed on the way, or "+
-			"the request is forged. Ask the service how it signs and with which key.", e.conf.KeyService)
+			"the request is forged. Ask the service how it signs and with which key.", e.conf.KeyEndpoint)
 	default:
 		e.judgeNoKey()
 	}
@@ -257,7 +257,7 @@ func (e *explainer) judgeNoKey() {
 		if all, ok := err.(interface{ Unwrap() []error }); ok {
 			err = all.Unwrap()[len(all.Unwrap())-1] // without "unavailable": it answered
 		}
-		advice := "If baseUrl and keysAuth are right, ask the service for the JWK of section 2.6 of the interface."
+		advice := "If baseUrl and keyEndpointAuth are right, ask the service for the JWK of section 2.6 of the interface."
 		if errors.Is(err, keys.ErrUnknown) {
 			advice = "Either baseUrl is that of another environment (test or production), or this is no key id."
 		}
@@ -269,13 +269,13 @@ func (e *explainer) judgeNoKey() {
 		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
 			"send its id, ask the service for the id.")
 	}
-	e.say("-c baseUrl=URL tries another URL than %s, and --key-id UUID another id.", e.conf.KeyService)
+	e.say("-c baseUrl=URL tries another URL than %s, and --key-id UUID another id.", e.conf.KeyEndpoint)
 }
 
 func (e *explainer) differs(format string, args ...any) {
-	e.Differences = append(e.Differences, awsenv.Cause(fmt.Errorf(format, args...)))
+	e.Differences = append(e.Differences, lambdaruntime.Cause(fmt.Errorf(format, args...)))
 }
 
 func (e *explainer) say(format string, args ...any) {
-	e.Advice = append(e.Advice, awsenv.Cause(fmt.Errorf(format, args...)))
+	e.Advice = append(e.Advice, lambdaruntime.Cause(fmt.Errorf(format, args...)))
 }

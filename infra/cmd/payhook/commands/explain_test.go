@@ -29,7 +29,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
@@ -44,7 +44,7 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	explained := func(c *call, local bool) (string, error) {
 		var out bytes.Buffer
 		o := explainOptions{Program: &cli.Program{Out: &out}}
-		d := &deployment.Deployment{Local: local, Given: map[string]string{"encryption": "a"}}
+		d := &stack.Stack{Local: local, Given: map[string]string{"encryption": "a"}}
 		err := o.explain(t.Context(), d, c.request)
 		return out.String(), err
 	}
@@ -119,9 +119,9 @@ func TestWrongArgumentsAreNamedFirst(t *testing.T) {
 		"-c timestampLocation=header:X-SVC-Key-Id":       "not reached",
 	} {
 		var stderr bytes.Buffer
-		p := &cli.Program{Out: &bytes.Buffer{}, Err: &stderr, Target: deployment.Deployment{Profile: "none"}}
+		p := &cli.Program{Out: &bytes.Buffer{}, Err: &stderr, Target: stack.Stack{Profile: "none"}}
 		root := p.Root()
-		root.AddCommand((&program{p, newStack}).explainCommand())
+		root.AddCommand((&program{p, connect}).explainCommand())
 		t.Setenv("AWS_CONFIG_FILE", os.DevNull)
 		status := p.Run(t.Context(), root, append([]string{"explain", "--profile", "none"}, strings.Fields(args)...))
 		if got := strings.HasPrefix(stderr.String(), "payhook: "+want); got != (want != "not reached") ||
@@ -151,9 +151,9 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"plain http":           {"baseUrl=http://a.example", func(*call) {}, cli.StatusUsage, "must be an https URL"},
 		"a client certificate": {"authentication=mtls", func(*call) {}, cli.StatusUsage, "authentication is mtls"},
 		"an unknown setting":   {"nothing=1", func(*call) {}, cli.StatusUsage, "-c nothing=1"},
-		"a bearer": {"keysAuth=bearer", func(*call) {}, cli.StatusUnreachable,
-			"was not asked: keysAuth is bearer, and the stack has tokenStore=none"},
-		"a token that may not be read": {"keysAuth=bearer", func(*call) { tokenSecret = "secret" },
+		"a bearer": {"keyEndpointAuth=bearer", func(*call) {}, cli.StatusUnreachable,
+			"was not asked: keyEndpointAuth is bearer, and the stack has tokenStore=none"},
+		"a token that may not be read": {"keyEndpointAuth=bearer", func(*call) { tokenSecret = "secret" },
 			cli.StatusUnreachable, "was not asked: it needs the access token, which AskWithToken of policy.json " +
 				"allows to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {
@@ -164,12 +164,12 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 			test.context += c.request.Settings["baseUrl"]
 		}
 		var out, stderr bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &stderr, Stack: &deployment.Deployment{TokenSecret: tokenSecret,
-			AWS: deployment.EmulatorConfig(denied.URL, "us-east-1")}}
+		p := &cli.Program{Out: &out, Err: &stderr, Stack: &stack.Stack{TokenSecret: tokenSecret,
+			AWS: stack.EmulatorConfig(denied.URL, "us-east-1")}}
 		o := explainOptions{Program: p, context: []string{test.context}}
 		root := p.Root()
 		root.AddCommand(&cobra.Command{Use: "explain", RunE: p.OnStack(
-			func(ctx context.Context, d *deployment.Deployment, _ []string) error {
+			func(ctx context.Context, d *stack.Stack, _ []string) error {
 				return o.explain(ctx, d, c.request)
 			})})
 		status := p.Run(t.Context(), root, []string{"explain"})
@@ -291,7 +291,7 @@ func (c *call) explainer(pairs ...string) *explainer {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	endpoint := keys.NewEndpoint(http.DefaultClient, conf.KeyService, settings.KeyTimeout)
+	endpoint := keys.NewEndpoint(http.DefaultClient, conf.KeyEndpoint, settings.KeyTimeout)
 	ring := &keyRing{endpoint, map[string]answer{}, nil}
 	return &explainer{request: c.request, settings: tried, conf: conf, keys: ring}
 }
@@ -429,7 +429,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"status 429":          {func(c *call) { c.status = 429 }, down},
 		"a broken connection": {func(c *call) { c.status = -1 }, down},
 		"a key endpoint that wants a token": {func(c *call) { c.status = 401 },
-			want{noKey, "key-unavailable", "", ": status 401. If baseUrl and keysAuth"}},
+			want{noKey, "key-unavailable", "", ": status 401. If baseUrl and keyEndpointAuth"}},
 		"another method, and an endpoint that is down": {func(c *call) { c.status, c.request.Method = 500, "DELETE" },
 			want{keysDown, "method-not-allowed", "", "status 500"}},
 		"a key endpoint that was down": {func(c *call) { c.request.Outcome = "key-unavailable" },

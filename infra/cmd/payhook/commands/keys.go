@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
-	"payhook.example/shared/awsenv"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
@@ -46,7 +46,7 @@ func (p *program) keysCommand() *cobra.Command {
 			}
 			return oneUUID(cmd, args)
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			conf, err := s.Deployed(ctx, "webhook")
 			if err != nil {
 				return err
@@ -83,7 +83,7 @@ type cachedKey struct {
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
-func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revocations) error {
+func (p *program) allKeys(ctx context.Context, d *connected, revoked clientcert.Revocations) error {
 	records, err := d.keys.Records(ctx)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (p *program) allKeys(ctx context.Context, d *stack, revoked clientcert.Revo
 	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
-func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf settings.Config) error {
+func (p *program) key(ctx context.Context, s *connected, id string, d dropping, conf settings.Config) error {
 	canonical, _ := payment.KeyID(id)
 	r, err := s.keys.Get(ctx, canonical)
 	if err != nil {
@@ -125,20 +125,20 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 	}
 	shown := shownKey(id, r, conf.Revoked, p.Now())
 	returned := false
-	if conf.KeyService != nil { // otherwise webhooks need no key
+	if conf.KeyEndpoint != nil { // otherwise webhooks need no key
 		var key *rsa.PublicKey
-		service, err := s.KeyService(ctx, conf)
+		service, err := s.KeyEndpoint(ctx, conf)
 		if err == nil {
 			key, _, err = service.Fetch(ctx, id)
 		}
-		shown.URL = conf.KeyService.JoinPath("v1", "keys", id).String()
+		shown.URL = conf.KeyEndpoint.JoinPath("v1", "keys", id).String()
 		status, _ := errors.AsType[keys.StatusError](err)
 		switch returned = err == nil; {
-		case status.Status == http.StatusUnauthorized && conf.KeysAuth == settings.BearerToken:
+		case status.Status == http.StatusUnauthorized && conf.KeyEndpointAuth == settings.BearerToken:
 			shown.Answer = "401: the service does not accept the token"
 			shown.Next = "refresh the token: " + p.refreshToken(s)
 		case err != nil:
-			shown.Answer = awsenv.Cause(err)
+			shown.Answer = lambdaruntime.Cause(err)
 		case keys.Thumbprint(key) == shown.Thumbprint:
 			shown.Answer = "the same key"
 		default:
@@ -168,9 +168,9 @@ func (p *program) key(ctx context.Context, s *stack, id string, d dropping, conf
 }
 
 // refreshToken returns the command that replaces the access token, which alarms.txt and events/README.md have as well.
-func (p *program) refreshToken(s *stack) string {
+func (p *program) refreshToken(s *connected) string {
 	return `echo '{"refresh":true}' | ` + p.AWS("lambda invoke --function-name "+
-		deployment.Quote(s.Functions["token"])+" --payload fileb:///dev/stdin /dev/stdout")
+		stack.Quote(s.Functions["token"])+" --payload fileb:///dev/stdin /dev/stdout")
 }
 
 // shownKey returns what is shown of a key and its record; nil for none.
@@ -189,7 +189,7 @@ func shownKey(id string, r *keys.Record, revoked clientcert.Revocations, now tim
 		shown.State = "revoked"
 	case !cached, state == keys.None:
 	case refused != nil:
-		shown.State, shown.Cause = string(keys.Refused), awsenv.Cause(refused)
+		shown.State, shown.Cause = string(keys.Refused), lambdaruntime.Cause(refused)
 	case !now.Before(r.ExpiresAt):
 		shown.State = "expired"
 	default:

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	tokenhandler "payhook.example/functions/token/handler"
+	tokenhandler "payhook.example/functions/token/tokenhandler"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -92,7 +92,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 func (w *world) service(jwk []byte) {
 	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		token := ""
-		if w.setting["PAYHOOK_KEYS_AUTH"] == "bearer" {
+		if w.setting["PAYHOOK_KEY_ENDPOINT_AUTH"] == "bearer" {
 			token = "Bearer access-1"
 		}
 		if !strings.HasPrefix(r.URL.Path, "/v1/keys/") || r.Header.Get("Authorization") != token {
@@ -157,14 +157,14 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.service(keys.FormatJWK(id, other))
 	out, _ := w.expect(0, "keys", id)
 	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(other))
-	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
+	w.setting["PAYHOOK_KEY_ENDPOINT_AUTH"] = "bearer"
 	w.expect(0, "keys", id)
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
 	w.noToken = true
 	out, _ = w.expect(0, "keys", id)
-	w.contains(out, "the key service was not asked: ", "AskWithToken", "GetSecretValue: AccessDeniedException")
+	w.contains(out, "the key endpoint was not asked: ", "AskWithToken", "GetSecretValue: AccessDeniedException")
 	_, said := w.expect(cli.StatusUsage, "keys", id, "--drop", "--reason", "x")
 	w.contains(said, "was not asked", "Nothing was dropped")
 }
@@ -182,7 +182,7 @@ func TestARevokedTokenIsReplacedByTheCommandThatIsShown(t *testing.T) {
 	if shown := document[cachedKey](t, out); !strings.Contains(shown.Answer, "401") || shown.Next != "" {
 		t.Errorf("without a token: %+v", shown)
 	}
-	w.setting["PAYHOOK_KEYS_AUTH"] = "bearer"
+	w.setting["PAYHOOK_KEY_ENDPOINT_AUTH"] = "bearer"
 	w.at.Functions["token"] = "arn:aws:lambda:eu-central-1:123456789012:function:Payhook-Token:live"
 	out, _ = w.expect(cli.StatusFailed, "keys", id, "--json")
 	shown := document[cachedKey](t, out)

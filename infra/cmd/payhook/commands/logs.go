@@ -22,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
@@ -52,7 +52,7 @@ func logsCommand(p *cli.Program) *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: p.OnStack(func(ctx context.Context, d *deployment.Deployment, args []string) error {
+		RunE: p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
 			if o.notAccepted {
 				return o.showNotAccepted(ctx, d)
 			}
@@ -72,7 +72,7 @@ func logsCommand(p *cli.Program) *cobra.Command {
 	return cmd
 }
 
-func (o *logsOptions) run(ctx context.Context, d *deployment.Deployment, named []string) error {
+func (o *logsOptions) run(ctx context.Context, d *stack.Stack, named []string) error {
 	groups := maps.Clone(d.Logs)
 	maps.DeleteFunc(groups, func(function, _ string) bool { return len(named) > 0 && named[0] != function })
 	if len(groups) == 0 {
@@ -186,7 +186,7 @@ func logEvents(ctx context.Context, client *cloudwatchlogs.Client, group, filter
 	}
 }
 
-// overlap is how far a tail reads back each time. Log events of different sandboxes do
+// overlap is how far a tail reads back each time. Log events of different execution environments do
 // not arrive in the order of their timestamps.
 const overlap = 2 * time.Minute
 
@@ -264,7 +264,7 @@ type notAccepted struct {
 	KeyID      string    `json:"keyId,omitempty"`
 	DeliveryID string    `json:"deliveryId,omitempty"`
 	RequestID  string    `json:"requestId,omitempty"`
-	Captured   string    `json:"captured,omitempty"`
+	Rejected   string    `json:"rejected,omitempty"`
 }
 
 // id is what the requests have in common.
@@ -305,7 +305,7 @@ var failedLine = regexp.MustCompile(`^REPORT RequestId: (\S+)\t.*\tStatus: ([^\t
 
 // findNotAccepted returns the requests since from that were not answered 2xx, and whose deliveryId was not
 // accepted later, by the webhook function or by a replay. The first is the earliest.
-func (o *logsOptions) findNotAccepted(ctx context.Context, d *deployment.Deployment,
+func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack,
 	from time.Time) ([]notAccepted, error) {
 	client := cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
@@ -377,7 +377,7 @@ func earlier(a, b notAccepted) int {
 	return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
 }
 
-func (o *logsOptions) showNotAccepted(ctx context.Context, d *deployment.Deployment) error {
+func (o *logsOptions) showNotAccepted(ctx context.Context, d *stack.Stack) error {
 	list, err := o.findNotAccepted(ctx, d, o.Now().Add(-o.since))
 	if err != nil {
 		return err

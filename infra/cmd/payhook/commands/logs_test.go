@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 )
 
 // cloudWatch is a log group of CloudWatch Logs. A page has two
@@ -216,7 +216,7 @@ func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, 
 	defer server.Close()
 	var o, e bytes.Buffer
 	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
-		Stack: &deployment.Deployment{AWS: deployment.EmulatorConfig(server.URL, "us-east-1"),
+		Stack: &stack.Stack{AWS: stack.EmulatorConfig(server.URL, "us-east-1"),
 			Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}}
 	root := p.Root()
 	root.AddCommand(logsCommand(p))
@@ -286,7 +286,7 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
 	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
 	c.answer(3, 503, "key-unavailable", "r3",
-		`,"keyId":"k","unverifiedDeliveryId":"a","captured":"c","cause":"second\u001b[1m"`)
+		`,"keyId":"k","unverifiedDeliveryId":"a","rejected":"c","cause":"second\u001b[1m"`)
 	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
 	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
 	c.answer(6, 200, "accepted", "r6", delivery("d"))

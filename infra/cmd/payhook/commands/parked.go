@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -42,7 +42,7 @@ func (p *program) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List what is parked",
 		Args:  cobra.NoArgs,
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, _ []string) error {
 			if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
 				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
 			}
@@ -51,7 +51,7 @@ func (p *program) listCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(p.Err, len(list), "listed")
-			return cmp.Or(cli.List(p.Program, list, "time", "kind", "state", "cause", "claimEnds", "name"), err)
+			return cmp.Or(cli.List(p.Program, list, "time", "kind", "state", "cause", "largeEventEnds", "name"), err)
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -118,13 +118,13 @@ type listed struct {
 	State proof.Decision `json:"state"`
 	Name  string         `json:"name"`
 	Cause string         `json:"cause,omitempty"` // of an event, or the outcome of a rejected webhook
-	// ClaimEnds is when the large event of a claim check is deleted, if that is soon.
-	ClaimEnds time.Time `json:"claimEnds,omitzero"`
+	// LargeEventEnds is when the large event of a claim check is deleted, if that is soon.
+	LargeEventEnds time.Time `json:"largeEventEnds,omitzero"`
 }
 
 // find returns all that is parked, meant by the filter, and in that state; "" for any. The earliest is first. If a
 // delivery cannot be read, the error wraps [proof.ErrDamaged], and all others are returned.
-func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Decision) (found []listed, err error) {
+func (p *program) find(ctx context.Context, s *connected, f filter, state proof.Decision) (found []listed, err error) {
 	if f.has(intake.EventKind) && (state == "" || state == proof.Open) {
 		if found, err = p.events(ctx, s, f); err != nil {
 			return nil, err
@@ -156,7 +156,7 @@ func (p *program) find(ctx context.Context, s *stack, f filter, state proof.Deci
 
 // stored returns the names of what is parked in S3 about an event or a delivery, or of the kinds that are meant. More
 // may be returned than the filter means.
-func (p *program) stored(ctx context.Context, s *stack, f filter) (names []string, err error) {
+func (p *program) stored(ctx context.Context, s *connected, f filter) (names []string, err error) {
 	switch {
 	case f.kind == intake.EventKind:
 		return nil, nil
@@ -181,13 +181,13 @@ func (p *program) stored(ctx context.Context, s *stack, f filter) (names []strin
 }
 
 // events returns the events that are parked in the ledger and meant by the filter.
-func (p *program) events(ctx context.Context, s *stack, f filter) (found []listed, err error) {
+func (p *program) events(ctx context.Context, s *connected, f filter) (found []listed, err error) {
 	items := []ledger.Item{{EventID: ledger.Key(f.event)}}
 	if f.event == "" {
 		items, err = ledger.List(ctx, s.ledger, ledger.Parked)
 	}
 	if err == nil && f.event+f.delivery != "" {
-		items, err = deployment.Current(ctx, s.ledger, items, ledger.Parked)
+		items, err = stack.Current(ctx, s.ledger, items, ledger.Parked)
 		items = slices.DeleteFunc(items, func(i ledger.Item) bool {
 			return f.delivery != "" && !strings.EqualFold(i.DeliveryID, f.delivery)
 		})
@@ -195,7 +195,7 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 	if err != nil {
 		return nil, err
 	}
-	ends, err := s.ClaimEnds(ctx, items, p.Now())
+	ends, err := s.LargeEventEnds(ctx, items, p.Now())
 	for _, i := range items {
 		if f.hasTime(i.RecordedAt) {
 			found = append(found,
@@ -207,7 +207,7 @@ func (p *program) events(ctx context.Context, s *stack, f filter) (found []liste
 
 // whole returns the name that begins with a text: an eventId, or the name of a stored delivery. The error says that
 // none does, or several.
-func (p *program) whole(ctx context.Context, s *stack, text string) (string, error) {
+func (p *program) whole(ctx context.Context, s *connected, text string) (string, error) {
 	folder, _, _ := strings.Cut(text, "/")
 	stored := strings.Contains(text, "/") && slices.Contains(reasons, proof.Reason(folder))
 	kind := intake.KindOf(text)
@@ -245,7 +245,7 @@ func (p *program) whole(ctx context.Context, s *stack, text string) (string, err
 }
 
 // eventsWith returns the ids of the parked events that begin with a text.
-func (s *stack) eventsWith(ctx context.Context, beginning string) (ids []string, err error) {
+func (s *connected) eventsWith(ctx context.Context, beginning string) (ids []string, err error) {
 	items, err := ledger.List(ctx, s.ledger, ledger.Parked)
 	for _, i := range items {
 		if strings.HasPrefix(i.EventID, beginning) {

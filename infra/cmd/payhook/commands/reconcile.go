@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
@@ -90,7 +90,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 			}
 			return r.in.Check(p.Now())
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, _ []string) error {
 			if s.EvidenceBucket == "" && !r.in.From.IsZero() {
 				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
 			}
@@ -139,7 +139,7 @@ type reconciler struct {
 }
 
 // use reads what a stack has.
-func (r *reconciler) use(d *stack) {
+func (r *reconciler) use(d *connected) {
 	r.ledger, r.store = d.ledger, d.parking
 	r.scan = func(ctx context.Context, got func(Object)) error {
 		return Scan(ctx, d.S3(), d.EvidenceBucket, r.in, got)
@@ -198,7 +198,7 @@ func (r *reconciler) print() error {
 func (r *reconciler) load(ctx context.Context) (err error) {
 	r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries"))
 	if errors.Is(err, proof.ErrDamaged) { // what is missing can be in it
-		fmt.Fprintln(r.Err, awsenv.Cause(err))
+		fmt.Fprintln(r.Err, lambdaruntime.Cause(err))
 		r.damaged = true
 	} else if err != nil {
 		return err

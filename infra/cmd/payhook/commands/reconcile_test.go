@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -355,9 +355,9 @@ func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
 		file + " --by deliveryId", file + " --from 2026-01-31", file + " --to 2026-01-31",
 		file + " --from 2026-02-01 --to 2026-01-31", file + " --column x"} {
 		var out bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &deployment.Deployment{}} // without evidence
+		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &stack.Stack{}} // without evidence
 		root := p.Root()
-		root.AddCommand((&program{p, newStack}).reconcileCommand())
+		root.AddCommand((&program{p, connect}).reconcileCommand())
 		status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...))
 		if status != cli.StatusUsage {
 			t.Errorf("%q: %d %s", args, status, &out)

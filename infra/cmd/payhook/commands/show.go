@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
@@ -30,7 +30,7 @@ func (p *program) showCommand() *cobra.Command {
 			}
 			return cli.OneArg("NAME")(cmd, args)
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			name, err := p.whole(ctx, s, args[0])
 			switch {
 			case err != nil:
@@ -46,7 +46,7 @@ func (p *program) showCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bool) error {
+func (p *program) showEvent(ctx context.Context, s *connected, id string, payload bool) error {
 	item, known, err := ledger.Find(ctx, s.ledger, id, payload)
 	switch {
 	case err != nil && !known:
@@ -57,11 +57,11 @@ func (p *program) showEvent(ctx context.Context, s *stack, id string, payload bo
 		return p.WritePayload(item.Detail)
 	}
 	shown := eventOf(item)
-	ends, err := s.ClaimEnds(ctx, []ledger.Item{item}, p.Now())
+	ends, err := s.LargeEventEnds(ctx, []ledger.Item{item}, p.Now())
 	if err != nil {
 		return err
 	}
-	shown.ClaimEnds = ends[id]
+	shown.LargeEventEnds = ends[id]
 	return p.Show(shown)
 }
 
@@ -79,7 +79,7 @@ type stored struct {
 	Versions []versions  `json:"versions,omitempty"` // of a conflict
 }
 
-func (p *program) showStored(ctx context.Context, s *stack, name string, payloadOnly bool) error {
+func (p *program) showStored(ctx context.Context, s *connected, name string, payloadOnly bool) error {
 	parked, err := proof.Get(ctx, s.parking, name)
 	switch {
 	case errors.Is(err, objects.ErrNotFound):
@@ -88,7 +88,7 @@ func (p *program) showStored(ctx context.Context, s *stack, name string, payload
 		return err
 	case payloadOnly && parked.Request != nil && len(parked.Payload) < parked.Request.PayloadBytes:
 		fmt.Fprintf(p.Err, "the payload is not stored: it has %d bytes, and at most %d are\n",
-			parked.Request.PayloadBytes, proof.MaxCapturedPayload)
+			parked.Request.PayloadBytes, proof.MaxRejectedPayload)
 		return cli.ErrAttention
 	case payloadOnly:
 		return p.WritePayload(parked.Payload)
@@ -139,8 +139,8 @@ type eventState struct {
 	ParkedAt       time.Time    `json:"parkedAt,omitzero"`
 	Due            time.Time    `json:"due,omitzero"`
 	Attempts       int          `json:"attempts"`
-	Claimed        bool         `json:"claimed"`
-	ClaimEnds      time.Time    `json:"claimEnds,omitzero"`
+	Large          bool         `json:"large"`
+	LargeEventEnds time.Time    `json:"largeEventEnds,omitzero"`
 	ExpiresAt      time.Time    `json:"expiresAt,omitzero"`
 	SHA256         string       `json:"sha256,omitempty"`
 	Note           *proof.Note  `json:"note,omitempty"`   // the last one
@@ -157,7 +157,7 @@ func eventOf(item ledger.Item) eventState {
 	e := eventState{
 		EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,
 		DeliveryID: item.DeliveryID, RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt,
-		EventTimestamp: item.EventTimestamp, Due: item.Due, Attempts: item.Attempts, Claimed: item.Claimed,
+		EventTimestamp: item.EventTimestamp, Due: item.Due, Attempts: item.Attempts, Large: item.Large,
 		ExpiresAt: item.ExpiresAt, SHA256: hex.EncodeToString(item.Digest[:]),
 	}
 	if item.State == ledger.Parked {
@@ -167,12 +167,12 @@ func eventOf(item ledger.Item) eventState {
 		e.Note = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
 	}
 	if item.Err != nil {
-		e.State, e.Cause = damagedItem, awsenv.Cause(item.Err)
+		e.State, e.Cause = damagedItem, lambdaruntime.Cause(item.Err)
 	}
 	return e
 }
 
-func (p *program) event(ctx context.Context, s *stack, args []string) error {
+func (p *program) event(ctx context.Context, s *connected, args []string) error {
 	item, known, err := ledger.Find(ctx, s.ledger, args[0], false)
 	if err != nil && !known {
 		return err
@@ -189,7 +189,7 @@ func (p *program) event(ctx context.Context, s *stack, args []string) error {
 	for _, l := range all {
 		wrong = wrong || l.State == proof.Open
 		if l.Kind == intake.EventKind {
-			shown.ClaimEnds = l.ClaimEnds
+			shown.LargeEventEnds = l.LargeEventEnds
 		} else {
 			shown.Parked = append(shown.Parked, l)
 		}

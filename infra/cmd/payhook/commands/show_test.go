@@ -136,9 +136,9 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 	for retention, want := range map[string]time.Time{"40d": {}, "30d": noon.Add(30*24*time.Hour - time.Hour),
 		"never": {}, "": {}} {
 		w := newWorld(t)
-		w.setting = map[string]string{"PAYHOOK_CLAIM_RETENTION": retention}
+		w.setting = map[string]string{"PAYHOOK_LARGE_EVENT_RETENTION": retention}
 		i := w.newItem(time.Hour)
-		i.Claimed = true
+		i.Large = true
 		i = w.insert(ledger.Parked, i)
 		w.insert(ledger.Parked, w.newItem(time.Hour)) // a small one
 		out, _ := w.expect(0, "parked", "list")
@@ -147,7 +147,7 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 		}
 		for _, call := range []string{"event", "parked show"} {
 			out, _, _ = w.operate(append(strings.Fields(call), i.EventID, "--json")...)
-			if e := document[eventState](t, out); e.ClaimEnds != want {
+			if e := document[eventState](t, out); e.LargeEventEnds != want {
 				t.Errorf("%s, %s: %+v", retention, call, e)
 			}
 		}
@@ -276,9 +276,9 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 	}{
 		"pending":             {ledger.Pending, false, "the ledger", noon.Add(-time.Hour)},
 		"parked":              {ledger.Parked, false, "the ledger", noon},
-		"large and pending":   {ledger.Pending, true, "s3://claims/events/", noon.Add(-time.Hour)},
-		"large and published": {ledger.Published, true, "s3://claims/events/", noon},
-		"large and dismissed": {ledger.Dismissed, true, "s3://claims/events/", noon.Add(-time.Minute)},
+		"large and pending":   {ledger.Pending, true, "s3://large-events/events/", noon.Add(-time.Hour)},
+		"large and published": {ledger.Published, true, "s3://large-events/events/", noon},
+		"large and dismissed": {ledger.Dismissed, true, "s3://large-events/events/", noon.Add(-time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -287,11 +287,11 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 			for _, amount := range []string{"1.00", "100.00"} { // the first is another content of the same id
 				raw := paymentOf(strings.ToUpper(id), amount)
 				if i = ledger.NewItem(raw, uuid.New().String(), noon.Add(-time.Hour)); test.large {
-					detail, err := bus.NewClaims(&w.claims, "claims").Put(t.Context(), raw)
+					detail, err := bus.NewLargeEvents(&w.largeEvents, "large-events").Put(t.Context(), raw)
 					if err != nil {
 						t.Fatal(err)
 					}
-					i.Detail, i.Claimed = detail, true
+					i.Detail, i.Large = detail, true
 				}
 			}
 			i.Amount, i.Currency = "", "" // as while it is pending
@@ -302,7 +302,7 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 				!strings.HasPrefix(v.Where, test.where) || v.State != test.state || v.At != test.at {
 				t.Errorf("%+v", v)
 			}
-			w.claims.Fails = func(context.Context, string, string) error { return errDown }
+			w.largeEvents.Fails = func(context.Context, string, string) error { return errDown }
 			if !test.large {
 				return
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/client"
-	"payhook.example/shared/awsenv"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/token"
 )
@@ -29,11 +29,11 @@ func (p *program) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy",
 		Args: cobra.NoArgs,
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, _ []string) error {
 			if outputs {
 				return showOutputs(p.Program, s.Outputs)
 			}
-			return (&screen{stack: s, p: p, open: map[string]int{}}).show(ctx)
+			return (&screen{connected: s, p: p, open: map[string]int{}}).show(ctx)
 		}),
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
@@ -42,7 +42,7 @@ func (p *program) statusCommand() *cobra.Command {
 
 // screen is one run of status.
 type screen struct {
-	*stack
+	*connected
 	p      *program
 	oldest []waiting      // set by pendingChecks
 	open   map[string]int // what is pending or parked, by the name of its alarm; set by pendingChecks and parkedChecks
@@ -70,7 +70,7 @@ const seeLost = "it does not exist any more, or is marked for deletion: infra/RU
 	"\"What is lost, and when it is back\""
 
 func unmeasured(name string, err error) check {
-	c := check{name, notMeasured, awsenv.Cause(err), "if access was denied, a statement of policy.json is " +
+	c := check{name, notMeasured, lambdaruntime.Cause(err), "if access was denied, a statement of policy.json is " +
 		"missing whose Sid names Status"}
 	if slices.Contains(goneCodes, client.Code(err)) {
 		c.State, c.Next = needsAttention, seeLost
@@ -89,7 +89,7 @@ func stackState(_ context.Context, d *screen, _ time.Time) ([]check, error) {
 		c.State, c.Next = needsAttention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
 	case failed:
 		c.State, c.Next = needsAttention, "the last deployment failed:\n"+
-			d.p.AWS("cloudformation describe-stack-events --stack-name "+deployment.Quote(d.Stack))
+			d.p.AWS("cloudformation describe-stack-events --stack-name "+stack.Quote(d.StackName))
 	}
 	return []check{c}, nil
 }
@@ -105,7 +105,7 @@ func (d *screen) show(ctx context.Context) error {
 		Checks  []check `json:"checks"`
 		// Oldest are the oldest pending events that are left to redrive.
 		Oldest []waiting `json:"oldest,omitempty"`
-	}{Stack: d.Stack, Version: d.Version, Program: payment.Version()}
+	}{Stack: d.StackName, Version: d.Version, Program: payment.Version()}
 	parts := []struct {
 		name   string // of the line if it fails
 		checks func(context.Context, *screen, time.Time) ([]check, error)
@@ -184,8 +184,8 @@ func wrap(text string) (lines []string) {
 }
 
 // showOutputs shows the outputs of the stack. Those with lines are texts for people, and follow.
-func showOutputs(p *cli.Program, all []deployment.Output) error {
-	isText := func(o deployment.Output) bool { return !p.JSON && strings.Contains(o.Value, "\n") }
+func showOutputs(p *cli.Program, all []stack.Output) error {
+	isText := func(o stack.Output) bool { return !p.JSON && strings.Contains(o.Value, "\n") }
 	// A value can be long.
 	err := cli.List(p, slices.DeleteFunc(slices.Clone(all), isText), "name", "meaning", "value")
 	for _, o := range all {
@@ -222,7 +222,7 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 		c.State, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
 	} else if l.Remaining != nil {
 		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.p.AWS(
-			"secretsmanager put-secret-value --secret-id "+deployment.Quote(d.CredentialsSecret)+
+			"secretsmanager put-secret-value --secret-id "+stack.Quote(d.CredentialsSecret)+
 				" --secret-string file://credentials.json") + "\nif they are stored, see the log:\n" + c.Next
 	}
 	if l.Cause != "" {

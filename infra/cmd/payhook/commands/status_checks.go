@@ -16,8 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
-	"payhook.example/shared/awsenv"
+	"payhook.example/infra/stack"
+	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
@@ -26,7 +26,7 @@ import (
 // alarms has a line for each alarm of the deployment that is raised, with its description: the cause, and the first
 // action. Those without data are not measured, and neither are those that do not exist any more.
 func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
-	all, err := deployment.Resources(ctx, d.stacks, d.Stack, "AWS::CloudWatch::Alarm")
+	all, err := stack.Resources(ctx, d.stacks, d.StackName, "AWS::CloudWatch::Alarm")
 	if err != nil {
 		return nil, err
 	}
@@ -186,14 +186,14 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 	}
 	// What fails again and again is among the oldest; the index is in the order of due. What has no time is first.
 	slices.SortStableFunc(index, func(x, y ledger.Item) int { return x.RecordedAt.Compare(y.RecordedAt) })
-	first, err := deployment.Current(ctx, d.ledger, index[:min(len(index), mostListed)], ledger.Pending)
+	first, err := stack.Current(ctx, d.ledger, index[:min(len(index), mostListed)], ledger.Pending)
 	if err != nil {
 		return nil, err
 	}
 	for _, item := range first {
 		w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
 		if item.Err != nil {
-			w.Cause = awsenv.Cause(item.Err)
+			w.Cause = lambdaruntime.Cause(item.Err)
 		}
 		if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
 			d.oldest = append(d.oldest, w)
@@ -243,7 +243,7 @@ func parkedChecks(ctx context.Context, d *screen, now time.Time) ([]check, error
 	if err != nil {
 		return nil, err
 	}
-	ends, err := d.ClaimEnds(ctx, events, now)
+	ends, err := d.LargeEventEnds(ctx, events, now)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/ledger"
@@ -88,11 +88,11 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"parked    attention  1 event, 0 invalid, 0 conflicts open\n"},
 		"a parked event is not pending": {func(w *world) { w.add(ledger.Parked, time.Hour) }, "NOT HEALTHY",
 			"pending   ok         nothing is pending\n"},
-		"a parked claim check": {func(w *world) { w.add(ledger.Parked, time.Hour, claimed) }, "NOT HEALTHY",
+		"a parked claim check": {func(w *world) { w.add(ledger.Parked, time.Hour, large) }, "NOT HEALTHY",
 			"1 event, 0 invalid, 0 conflicts open\n"},
 		"a parked claim check whose event ends soon": {func(w *world) {
-			w.setting = map[string]string{"PAYHOOK_CLAIM_RETENTION": "20d"}
-			w.add(ledger.Parked, time.Hour, claimed)
+			w.setting = map[string]string{"PAYHOOK_LARGE_EVENT_RETENTION": "20d"}
+			w.add(ledger.Parked, time.Hour, large)
 		}, "NOT HEALTHY", " (in 19d23h)\n"},
 		"anybody can have sent a rejected webhook": {func(w *world) {
 			w.put(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
@@ -101,7 +101,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"token     ok     valid for 3m"},
 		"a token of 5 minutes": {func(w *world) {
 			w.logToken(5*time.Minute, 197*time.Second, "")
-			w.change = func(d *stack) { d.TokenSecret, d.TokenParameter = "", "token" }
+			w.change = func(d *connected) { d.TokenSecret, d.TokenParameter = "", "token" }
 		}, "healthy", "token     ok     valid for"},
 		"a token of 5 minutes in a secret": {func(w *world) { w.logToken(5*time.Minute, 197*time.Second, "") },
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
@@ -136,7 +136,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "NOT HEALTHY", "token     attention  the token function has logged nothing for 5m\n" +
 			"                       payhook logs token --since 1h --all --stack Bank --region r\n"},
 		"every answer": {func(w *world) {
-			for i, m := range []string{"BadRequest", "Unauthenticated", "SourceNotAllowed", "MethodNotAllowed",
+			for i, m := range []string{"BadRequest", "Unauthenticated", "SenderNotAllowed", "MethodNotAllowed",
 				"Invalid", "NotStored", "KeyUnavailable"} {
 				w.metrics["Payhook "+m] = float64(i + 1)
 			}
@@ -169,14 +169,14 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
 			"pending   ok     nothing is pending\n"},
 		"a stack": {func(*world) {}, "healthy", "stack     ok     UPDATE_COMPLETE\n"},
-		"a deployment": {func(w *world) { w.change = func(d *stack) { d.Status = "UPDATE_IN_PROGRESS" } }, "healthy",
+		"a deployment": {func(w *world) { w.change = func(d *connected) { d.Status = "UPDATE_IN_PROGRESS" } }, "healthy",
 			"stack     ok     UPDATE_IN_PROGRESS\n"},
 		"a deployment that failed": {func(w *world) {
-			w.change = func(d *stack) { d.Stack, d.Status = "A b", "UPDATE_ROLLBACK_COMPLETE" }
+			w.change = func(d *connected) { d.StackName, d.Status = "A b", "UPDATE_ROLLBACK_COMPLETE" }
 		}, "NOT HEALTHY", "aws cloudformation describe-stack-events --stack-name 'A b' --region r\n"},
-		"a rollback that failed": {func(w *world) { w.change = func(d *stack) { d.Status = "UPDATE_ROLLBACK_FAILED" } },
+		"a rollback that failed": {func(w *world) { w.change = func(d *connected) { d.Status = "UPDATE_ROLLBACK_FAILED" } },
 			"NOT HEALTHY", "stack     attention  UPDATE_ROLLBACK_FAILED\n"},
-		"a stack that is deleted": {func(w *world) { w.change = func(d *stack) { d.Status = "DELETE_IN_PROGRESS" } },
+		"a stack that is deleted": {func(w *world) { w.change = func(d *connected) { d.Status = "DELETE_IN_PROGRESS" } },
 			"NOT HEALTHY", "infra/RUNBOOK.md, \"Delete a stack and use its data again\"\n"},
 		"an alarm": {func(w *world) {
 			w.alarms["Payhook-refused"] = types.StateValueAlarm
@@ -230,7 +230,7 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		want  string // the line of the part
 	}{
 		"no ledger": {func(w *world) {
-			w.change = func(d *stack) {
+			w.change = func(d *connected) {
 				d.ledger = struct {
 					ledger.Getter
 					pendingDenied
@@ -278,15 +278,15 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 func TestWhatIsMissingNeedsAttention(t *testing.T) {
 	for name, test := range map[string]struct {
 		code   string
-		change func(*stack)
+		change func(*connected)
 		want   string
 	}{
-		"ledger": {"ResourceNotFoundException", func(d *stack) {
+		"ledger": {"ResourceNotFoundException", func(d *connected) {
 			d.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), "ledger")
 		}, "Restore the ledger"},
-		"bucket": {"NoSuchBucket", func(d *stack) { d.parking = s3.NewBucket(d.S3(), "parking") }, "What is lost"},
-		"log":    {"ResourceNotFoundException", func(d *stack) { d.Logs["token"] = "/gone" }, "What is lost"},
-		"denied": {"AccessDeniedException", func(d *stack) {
+		"bucket": {"NoSuchBucket", func(d *connected) { d.parking = s3.NewBucket(d.S3(), "parking") }, "What is lost"},
+		"log":    {"ResourceNotFoundException", func(d *connected) { d.Logs["token"] = "/gone" }, "What is lost"},
+		"denied": {"AccessDeniedException", func(d *connected) {
 			d.ledger = dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), "ledger")
 		}, ""},
 	} {
@@ -332,7 +332,7 @@ func TestAdviceCanBeCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, target := 0, deployment.Deployment{Stack: "Bank", Region: "r"}
+	n, target := 0, stack.Stack{StackName: "Bank", Region: "r"}
 	for text := range strings.SplitSeq(string(all), "\n\n") {
 		name, text, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 		d := screen{p: &program{Program: &cli.Program{Target: target}}}
@@ -366,7 +366,7 @@ func TestInterruptedStatusShowsNothing(t *testing.T) {
 
 func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 	w := newWorld(t)
-	w.at.Outputs = []deployment.Output{{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"},
+	w.at.Outputs = []stack.Output{{Name: "EventBusName", Value: "bus-1", Meaning: "the bus"},
 		{Name: "Text", Value: "one\n  \x1btwo\n", Meaning: "for people"}}
 	if out, _ := w.expect(0, "status", "--outputs"); out != "NAME          MEANING  VALUE\n"+
 		"EventBusName  the bus  bus-1\n\nText: for people\n\none\n  \\u001btwo\n" {
@@ -396,7 +396,7 @@ func (w *world) add(state ledger.State, age time.Duration, change ...func(*ledge
 	return i
 }
 
-func claimed(i *ledger.Item) { i.Claimed = true }
+func large(i *ledger.Item) { i.Large = true }
 
 func tried(i *ledger.Item) { i.Attempts, i.Due = 1, i.RecordedAt.Add(time.Hour) }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -60,7 +60,7 @@ func (v *version) read(event []byte) {
 }
 
 // compare returns both versions of each event of a conflict.
-func (p *program) compare(ctx context.Context, s *stack, parked proof.Proof) (all []versions, err error) {
+func (p *program) compare(ctx context.Context, s *connected, parked proof.Proof) (all []versions, err error) {
 	for _, c := range parked.Contents {
 		v := versions{EventID: c.EventID, Parked: version{State: ledger.Parked, At: parked.StoredAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(c.Digest), Amount: c.Amount,
@@ -75,7 +75,7 @@ func (p *program) compare(ctx context.Context, s *stack, parked proof.Proof) (al
 }
 
 // first returns the content that the ledger had.
-func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version, error) {
+func (p *program) first(ctx context.Context, s *connected, c proof.Content) (version, error) {
 	v := version{State: unknown, DeliveryID: c.First.DeliveryID, SHA256: hex.EncodeToString(c.First.Digest),
 		Amount: c.First.Amount, Currency: c.First.Currency}
 	item, known, err := ledger.Find(ctx, s.ledger, c.EventID, true)
@@ -91,18 +91,18 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
 			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Note.At}[item.State]
 		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
-		if event = item.Detail; event != nil && !item.Claimed {
+		if event = item.Detail; event != nil && !item.Large {
 			v.Where = "the ledger"
 		}
 	}
 	if v.Where == "" {
-		key, found, err := bus.FindClaim(ctx, s.claims, c.EventID,
+		key, found, err := bus.FindLargeEvent(ctx, s.largeEvents, c.EventID,
 			func(event []byte) bool { return isContent(event, c.First.Digest) })
 		if err != nil {
 			return v, err
 		}
 		if found != nil {
-			v.Where, event = "s3://"+s.ClaimBucket+"/"+key, found
+			v.Where, event = "s3://"+s.LargeEventBucket+"/"+key, found
 		}
 	}
 	if v.Where == "" {
@@ -113,7 +113,7 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 			if found != nil {
 				v.Where, event = "s3://"+s.EvidenceBucket+"/"+name, found
 			} else {
-				v.Where += " Its delivery is found by: " + p.Hint("evidence find "+deployment.Quote(c.EventID))
+				v.Where += " Its delivery is found by: " + p.Hint("evidence find "+stack.Quote(c.EventID))
 			}
 			if err != nil {
 				v.Where += " (" + err.Error() + ")"
@@ -129,7 +129,7 @@ func (p *program) first(ctx context.Context, s *stack, c proof.Content) (version
 const near = 15 * time.Minute
 
 // inEvidence returns the first content of an event in conflict and the name of the record that has it; nil for none.
-func (s *stack) inEvidence(ctx context.Context, c proof.Content) (string, []byte, error) {
+func (s *connected) inEvidence(ctx context.Context, c proof.Content) (string, []byte, error) {
 	if c.First.RecordedAt.IsZero() {
 		return "", nil, nil
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/deployment"
+	"payhook.example/infra/stack"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -40,17 +40,17 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // world is a deployment in memory, and somebody who operates it.
 type world struct {
-	t        *testing.T
-	now      time.Time
-	table    ledger.Memory
-	keys     keys.Memory
-	parking  objects.Memory
-	claims   objects.Memory
-	evidence objects.Memory
-	at       deployment.Deployment
-	down     bool             // the tables
-	noToken  bool             // it may not be read
-	requests []intake.Request // of the redrive function, in order
+	t           *testing.T
+	now         time.Time
+	table       ledger.Memory
+	keys        keys.Memory
+	parking     objects.Memory
+	largeEvents objects.Memory
+	evidence    objects.Memory
+	at          stack.Stack
+	down        bool             // the tables
+	noToken     bool             // it may not be read
+	requests    []intake.Request // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
 	redrive func(intake.Request) (payload string, err error)
 	setting map[string]string // of the functions, by the environment variables
@@ -63,7 +63,7 @@ type world struct {
 	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
 	named   []string                    // the alarms of the stack; nil: all
 	denied  string                      // the operation that is denied
-	change  func(*stack)                // of the deployment; nil: none
+	change  func(*connected)            // of the deployment; nil: none
 	gets    int                         // calls of the ledger
 
 	answer   io.Reader // what the person types
@@ -79,14 +79,14 @@ func newWorld(t *testing.T) *world {
 	w.logToken(time.Hour, 59*time.Minute, "")
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
-	w.at = deployment.Deployment{Name: "stack Payhook (nowhere)", FullName: "Payhook", Stack: "Bank",
-		Version: "commit 012", Status: "UPDATE_COMPLETE", ClaimBucket: "claims", TokenSecret: "token",
+	w.at = stack.Stack{Name: "stack Payhook (nowhere)", FullName: "Payhook", StackName: "Bank",
+		Version: "commit 012", Status: "UPDATE_COMPLETE", LargeEventBucket: "large-events", TokenSecret: "token",
 		CredentialsSecret: "credentials",
 		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live",
 			"token": "token:live"},
 		Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
 			"token": "/logs/token"},
-		AWS: deployment.EmulatorConfig(server.URL, "us-east-1")}
+		AWS: stack.EmulatorConfig(server.URL, "us-east-1")}
 	return w
 }
 
@@ -148,7 +148,7 @@ func accepts(r intake.Request) (string, error) {
 	}
 	outcome := intake.Accepted.Name
 	if r.Version == intake.FirstVersion {
-		outcome = intake.FirstKept.Name
+		outcome = intake.ConflictDismissed.Name
 	}
 	return fmt.Sprintf(`{"decided":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil
 }
@@ -179,8 +179,8 @@ func (downKeys) Get(context.Context, string) (*keys.Record, error) { return nil,
 func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil, errDown }
 
 // stack returns the deployment, with its stores in memory.
-func (w *world) stack(d *deployment.Deployment) *stack {
-	s := &stack{d, w, &w.keys, &w.parking, &w.claims, &w.evidence, w, w}
+func (w *world) stack(d *stack.Stack) *connected {
+	s := &connected{d, w, &w.keys, &w.parking, &w.largeEvents, &w.evidence, w, w}
 	if w.down {
 		s.keys = downKeys{}
 	}

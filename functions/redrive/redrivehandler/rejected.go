@@ -1,0 +1,43 @@
+package redrivehandler
+
+import (
+	"context"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/proof"
+)
+
+// The outcomes of rejected webhooks that cannot be replayed.
+var (
+	noCertificate = intake.Outcome{Name: "certificate-not-stored",
+		Text: "client certificates are not stored: the service must send it again"}
+	incomplete = intake.Outcome{Name: "payload-incomplete",
+		Text: "its body was too large to be stored: the service must send it again"}
+	storeRejectedOff = intake.Outcome{Name: "store-rejected-off",
+		Text: "rejected webhooks are replayed only with the setting storeRejected"}
+)
+
+// receive receives a rejected webhook like a new one.
+func (h *Handler) receive(ctx context.Context, p proof.Proof, e intake.Request) intake.Result {
+	w := p.Request
+	switch {
+	case h.conf.MTLS != nil:
+		return intake.Failed(noCertificate)
+	case h.receiver == nil:
+		return intake.Failed(storeRejectedOff)
+	case len(p.Payload) < w.PayloadBytes:
+		return intake.Failed(incomplete)
+	}
+	source, err := intake.CheckSource(w.SourceIP, h.conf.Networks)
+	if err == nil {
+		err = intake.CheckMethod(w.Method)
+	}
+	if err != nil {
+		return intake.Failed(err)
+	}
+	d := intake.Delivery{Payload: p.Payload, Headers: w.Headers, RawQuery: w.RawQuery, SourceIP: source}
+	if e.AcceptAge {
+		d.ArrivedAt = w.ReceivedAt
+	}
+	return h.receiver.Receive(ctx, d)
+}

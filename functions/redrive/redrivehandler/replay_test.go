@@ -1,0 +1,223 @@
+package redrivehandler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/objects"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/proof"
+)
+
+// The level of a line says whether a person must look.
+func TestTheResultAndTheLineOfAReplay(t *testing.T) {
+	d := deploy(t, nil)
+	first, other := twoContents()
+	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
+	unmarked := d.park(proof.Invalid, nil, newEvent())
+	d.parked.Fails = func(_ context.Context, call, key string) error {
+		if call == "Create" && key == "replayed/"+unmarked {
+			return errors.New("the bucket is down")
+		}
+		return nil
+	}
+	pending := newEvent()
+	d.record(pending)
+	const wait = "an event is recorded and not published yet: redrive publishes or parks it; " +
+		"repeat the replay later"
+	for _, test := range []struct {
+		want  intake.Decided // with the name
+		kind  proof.Reason
+		state proof.Decision
+	}{
+		{intake.Decided{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
+			proof.Invalid, proof.Replayed},
+		{intake.Decided{Name: unmarked, Outcome: "accepted", Recorded: 1,
+			Cause: "replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
+		{intake.Decided{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
+			Recorded: 1, Duplicates: 1, Conflicts: 1}, proof.Invalid, proof.Replayed},
+		{intake.Decided{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
+			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
+		{intake.Decided{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "content-missing",
+			Cause: "a conflict needs a version"},
+			proof.Conflict, proof.Open},
+		{intake.Decided{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
+			proof.Invalid, proof.Open},
+	} {
+		got := d.replayed(intake.Request{By: "ann", Reason: "why"}, test.want.Name)
+		if (got.Parked != "") != (got.Outcome == "conflict") {
+			t.Errorf("%s: parked as %q", got.Outcome, got.Parked)
+		}
+		got.Parked = ""
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		line := d.line()
+		delete(line, "deliveryId")
+		delete(line, "parked")
+		want := map[string]any{"msg": "replay", "name": got.Name, "kind": string(test.kind), "by": "ann",
+			"reason": "why", "outcome": got.Outcome, "cause": got.Cause, "recorded": float64(got.Recorded),
+			"duplicates": float64(got.Duplicates), "conflicts": float64(got.Conflicts), "pending": float64(got.Pending)}
+		maps.DeleteFunc(want, func(_ string, value any) bool { return value == "" || value == 0.0 })
+		if got.Outcome != "accepted" || got.Cause != "" {
+			want["level"] = "WARN"
+		}
+		if diff := cmp.Diff(want, line); diff != "" {
+			t.Errorf("%s: the line (-want +got):\n%s", got.Outcome, diff)
+		}
+		if note := d.decided(got.Name, test.state); test.state == proof.Replayed &&
+			note != (proof.Note{By: "ann", At: noon, Reason: "why"}) {
+			t.Errorf("%s: noted %+v", got.Outcome, note)
+		}
+	}
+}
+
+// A parked delivery has its proof. Evidence of it would have the time of the replay in its retention.
+func TestAReplayOfAParkedDeliveryStoresNoEvidence(t *testing.T) {
+	d := withRejected(t, nil) // with evidence
+	if r := d.replayed(intake.Request{}, d.park(proof.Invalid, nil, newEvent())); r.Outcome != "accepted" ||
+		len(d.bus.Entries()) != 1 || len(d.records.Keys()) != 0 {
+		t.Errorf("%+v, with evidence %s", r, d.records.Keys())
+	}
+}
+
+// The ledger stores who decided about a parked event.
+func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
+	d := deploy(t, nil)
+	replayed, dismissed := d.parkEvent(newEvent()), d.parkEvent(newEvent())
+	e := intake.Request{By: "ann", Reason: "why"}
+	if got := d.replayed(e, replayed); got != (intake.Decided{Name: replayed, Outcome: "accepted", Recorded: 1,
+		Pending: 1}) || d.line()["kind"] != "event" {
+		t.Errorf("replayed: %+v, logged %v", got, d.line())
+	}
+	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "content-unavailable" ||
+		got.Cause == "" {
+		t.Errorf("replayed with a version: %+v", got)
+	}
+	e.Dismiss = []string{dismissed}
+	if got := d.handle(e).Decided[0]; got.Cause != "" || d.line()["kind"] != "event" {
+		t.Errorf("dismissed: %+v", got)
+	}
+	d.handle(intake.Request{})
+	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
+		if item := d.table.Items()[id]; string(item.State) != want ||
+			item.Note != (ledger.Note{By: "ann", At: noon, Reason: "why"}) {
+			t.Errorf("%s: %+v", id, item)
+		}
+		if got := d.replayed(intake.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {
+			t.Errorf("again: %+v", got)
+		}
+	}
+}
+
+// After a decision, the other version could be a second payment.
+func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
+	d := deploy(t, nil)
+	first, other := twoContents()
+	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
+	conflict := d.park(proof.Conflict, [][]byte{other}, newEvent(), other)
+	ann, bob := proof.Note{By: "ann", At: noon, Version: "first"}, proof.Note{By: "bob", At: noon, Version: "parked"}
+	for i, step := range []struct {
+		event intake.Request
+		want  intake.Decided
+		state proof.Decision
+		note  proof.Note
+	}{
+		{intake.Request{Version: intake.FirstVersion, By: "ann"}, intake.Decided{Outcome: "conflict-dismissed"},
+			proof.Dismissed, ann},
+		{intake.Request{Version: intake.ParkedVersion, By: "bob"}, intake.Decided{Outcome: "already-dismissed",
+			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed, ann},
+		{intake.Request{Version: intake.ParkedVersion, By: "bob", Again: true}, intake.Decided{
+			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, bob},
+		{intake.Request{Version: intake.ParkedVersion}, intake.Decided{Outcome: "already-replayed",
+			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed, bob},
+	} {
+		step.want.Name = conflict
+		got := d.replayed(step.event, conflict)
+		if note := d.decided(conflict, step.state); got != step.want || note != step.note {
+			t.Errorf("step %d: %+v, noted %+v, want %+v", i, got, note, step.want)
+		}
+	}
+}
+
+// Without the deadline of the invocation, Lambda could end the function before it has stored
+// the decision.
+func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
+	d := withRejected(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	end, _ := ctx.Deadline()
+	calls := 0
+	d.table.before = func(ctx context.Context) {
+		calls++
+		if got, ok := ctx.Deadline(); !ok || !got.Before(end) {
+			t.Errorf("a call has time until %s, the invocation until %s", got, end)
+		}
+	}
+	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
+		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
+		before := calls
+		r, err := d.Handle(ctx, intake.Request{Replay: []string{replay}, Reason: "why"})
+		if err != nil || r.Decided[0].Outcome != "accepted" || calls == before {
+			t.Errorf("%s: %+v, %v, %d calls", name, r, err, calls)
+		}
+	}
+}
+
+const missing = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
+
+func TestWhatCannotBeNotedIsNotReplayed(t *testing.T) {
+	d := deploy(t, nil)
+	d.now = func() time.Time { return noon.Add(1) } // the longest text of a time
+	refused := 0
+	for n := proof.MaxNote - 100; n <= proof.MaxNote; n++ {
+		name := d.park(proof.Invalid, nil, newEvent())
+		e := intake.Request{Replay: []string{name}, Reason: strings.Repeat("x", n), AcceptAge: true}
+		if got, err := d.Handle(t.Context(), e); err != nil {
+			refused++
+			d.decided(name, proof.Open)
+		} else if d.decided(name, proof.Replayed); got.Decided[0].Cause != "" {
+			t.Errorf("a reason of %d bytes: %+v", n, got)
+		}
+	}
+	if refused == 0 || refused > proof.MaxNote-900 {
+		t.Errorf("%d are refused", refused)
+	}
+}
+
+func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
+	d := deploy(t, nil)
+	name := d.park(proof.Invalid, nil, newEvent())
+	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
+	for name, cause := range map[string]string{name: "",
+		missing: missing + ": " + objects.ErrNotFound.Error(), "x": "not a name"} {
+		got := d.handle(intake.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Decided
+		line := d.line()
+		logged, _ := line["cause"].(string)
+		if len(got) != 1 || got[0].Name != name || !strings.HasPrefix(got[0].Cause, cause) ||
+			(got[0].Cause == "") != (cause == "") || line["msg"] != "dismiss" || line["name"] != name ||
+			logged != got[0].Cause || (line["level"] == "WARN") != (cause != "") || line["by"] != note.By ||
+			line["reason"] != note.Reason {
+			t.Errorf("%+v, logged %v", got, line)
+		}
+	}
+	if got := d.decided(name, proof.Dismissed); got != note {
+		t.Errorf("noted %+v", got)
+	}
+	d.decided(missing, proof.Open)
+	long := strings.Repeat("x", proof.MaxNote)
+	for _, e := range []intake.Request{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
+		e.Dismiss = []string{name}
+		if _, err := d.Handle(t.Context(), e); err == nil {
+			t.Errorf("%+v is accepted", e)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package webhookhandler
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"payhook.example/shared/aws/stores"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+)
+
+// answered tests that a webhook with a change has this status with a value of a setting.
+// With the default value it has another.
+func answered(key, value string, status int,
+	change func(r *events.APIGatewayV2HTTPRequest)) func(*testing.T) {
+	return func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.ByKey(key).Env(): value})
+		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute})
+		if change != nil {
+			change(&r)
+		}
+		if got := e.handle(t, r).StatusCode; got != status {
+			t.Errorf("answered %d, want %d", got, status)
+		}
+	}
+}
+
+// rejected tests that a webhook with a client certificate, which is accepted with the
+// default, is rejected with a value of a setting.
+func rejected(key string, value func(client *x509.Certificate) string) func(*testing.T) {
+	return func(t *testing.T) {
+		ca := paymenttest.NewCA("Operator CA")
+		client := ca.Client(nil)
+		change := withCertificates(t, settings.ByMTLS, ca)
+		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
+		accepted := newEndpoint(t, change).handle(t, r).StatusCode
+		change[settings.ByKey(key).Env()] = value(client.Leaf)
+		if got := newEndpoint(t, change).handle(t, r).StatusCode; accepted != 200 || got != 401 {
+			t.Errorf("answered %d with the default, and %d", accepted, got)
+		}
+	}
+}
+
+// move moves a header.
+func move(from, to string) func(r *events.APIGatewayV2HTTPRequest) {
+	return func(r *events.APIGatewayV2HTTPRequest) {
+		if name, ok := strings.CutPrefix(to, "?"); ok {
+			r.RawQueryString = name + "=" + r.Headers[from]
+		} else {
+			r.Headers[to] = r.Headers[from]
+		}
+		delete(r.Headers, from)
+	}
+}
+
+// effects has for every setting a test that the function's set-up passes it on.
+var effects = map[string]func(t *testing.T){
+	"signatureHeader": answered("signatureHeader", "X-Other", 200, move("x-svc-signature", "x-other")),
+	"timestampLocation": answered("timestampLocation", "query:at", 200,
+		move("x-svc-timestamp", "?at")),
+	"keyIdLocation":      answered("keyIdLocation", "query:key", 200, move("x-svc-key-id", "?key")),
+	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
+	"successStatus":      answered("successStatus", "202", 202, nil),
+
+	"allowedNetworks": answered("allowedNetworks", "192.0.2.0/24", 403, nil), // the source is unknown
+	"domainName":      rejected("domainName", func(*x509.Certificate) string { return "other.bank.example" }),
+	"clientCertPins": rejected("clientCertPins",
+		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
+	"clientCertSubjects": rejected("clientCertSubjects", func(*x509.Certificate) string { return "CN=other" }),
+	"revokedKeys": func(t *testing.T) {
+		rejected("revokedKeys", func(c *x509.Certificate) string { return clientcert.PinOf(c) })(t)
+		answered("revokedKeys", strings.ToUpper(signingKey().ID), 401, nil)(t)
+	},
+	"authentication": func(t *testing.T) {
+		ca := paymenttest.NewCA("Operator CA")
+		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
+			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
+		} {
+			e := newEndpoint(t, withCertificates(t, authentication, ca))
+			signed := e.signed(t, paymenttest.Event())
+			got := [3]int{
+				e.handle(t, signed).StatusCode,
+				e.handle(t, throughAPI(unsigned([]byte(signed.Body)), ca.Client(nil))).StatusCode,
+				e.handle(t, throughAPI(signed, ca.Client(nil))).StatusCode,
+			}
+			if got != want {
+				t.Errorf("%s: answered %v, want %v", authentication, got, want)
+			}
+		}
+	},
+
+	"baseUrl": keyIsFetched,
+	"keyEndpointAuth": func(t *testing.T) {
+		stored := tokenSource(
+			fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+				time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)),
+		)
+		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
+		defer service.Close()
+		bearer := map[string]string{"PAYHOOK_KEY_ENDPOINT_AUTH": "bearer", settings.TokenSecretEnv: "token"}
+		s := confOf(t, service.URL, bearer)
+		e := newServices()
+		e.service = service
+		e.start(t, service.URL, stores.WithToken(stored, s), bearer)
+		if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
+			t.Errorf("%d %s", r.StatusCode, r.Body)
+		}
+		if got := service.Requests(paymenttest.Keys); len(got) != 1 ||
+			got[0].Header.Get("Authorization") != "Bearer the-token" || strings.Contains(e.log.String(), "the-token") {
+			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
+		}
+	},
+	"keyMaxAge": func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{"PAYHOOK_KEY_MAX_AGE": "2h"})
+		e.send(t, paymenttest.Event())
+		stored, err := e.keys.Records(t.Context())
+		if err != nil || len(stored) != 1 ||
+			stored[0].ExpiresAt.Sub(stored[0].FetchedAt).Round(time.Minute) != 2*time.Hour {
+			t.Errorf("%+v, %v", stored, err)
+		}
+	},
+
+	"evidence": func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{"PAYHOOK_EVIDENCE": "7y compliance",
+			settings.EvidenceBucketEnv: "records"})
+		e.send(t, paymenttest.Event())
+		if got := e.records.Keys(); len(got) != 1 || !strings.HasPrefix(got[0], "accepted/2562/20") {
+			t.Errorf("%q", got)
+		}
+	},
+
+	// Package intake tests what a pipeline does with its settings.
+	"deduplicationWindow": func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
+		e.send(t, paymenttest.Event())
+		for _, item := range e.ledger.Items() {
+			if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
+				t.Errorf("an eventId is remembered for %s", got)
+			}
+		}
+	},
+}
+
+// tokenSource has a token.
+type tokenSource string
+
+func (s tokenSource) Load(context.Context) (string, error) { return string(s), nil }
+
+// keyEndpointFunc is the key endpoint, without a network.
+type keyEndpointFunc func(r *http.Request) (*http.Response, error)
+
+func (f keyEndpointFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func keyIsFetched(t *testing.T) {
+	signed := newEndpoint(t, nil).signed(t, paymenttest.Event())
+	synctest.Test(t, func(t *testing.T) {
+		e := newServices()
+		e.start(t, "https://other.example/base", &http.Client{Transport: keyEndpointFunc(
+			func(r *http.Request) (*http.Response, error) {
+				if got := r.URL.String(); got != "https://other.example/base/v1/keys/"+signingKey().ID {
+					t.Errorf("asked for %s", got)
+				}
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})}, map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
+		start := time.Now()
+		if r := e.handle(t, signed); r.StatusCode != 503 || time.Since(start) != 3*time.Second {
+			t.Errorf("answered %d after %v", r.StatusCode, time.Since(start))
+		}
+	})
+}
+
+func TestEverySettingHasItsEffect(t *testing.T) {
+	for _, s := range settings.ReadBy("webhook") {
+		effect := effects[s.Key]
+		if effect == nil {
+			t.Errorf("no test covers the effect of %s", s.Key)
+			continue
+		}
+		t.Run(s.Key, effect)
+	}
+}

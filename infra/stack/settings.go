@@ -1,0 +1,95 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/token"
+)
+
+// Current returns the items of the table for those of its index, which follows with a delay, that have a state.
+func Current(ctx context.Context, table ledger.Getter, index []ledger.Item, state ledger.State) (items []ledger.Item,
+	err error) {
+	for part := range slices.Chunk(index, ledger.MaxReads) {
+		var ids []string
+		for _, i := range part {
+			ids = append(ids, i.EventID)
+		}
+		found, err := table.Get(ctx, ids, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range part {
+			if item := found[i.EventID]; item.State == state {
+				item.Err = cmp.Or(item.Err, i.Err)
+				items = append(items, item)
+			}
+		}
+	}
+	return items, nil
+}
+
+// LargeEventEnds returns when S3 deletes the events of those items that are claim checks, if that is in at most 30
+// days. It reads the setting only if there is a claim check.
+func (d *Stack) LargeEventEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time, error) {
+	large := func(i ledger.Item) bool { return i.Large }
+	if !slices.ContainsFunc(items, large) {
+		return nil, nil
+	}
+	conf, err := d.Deployed(ctx, "redrive")
+	if err != nil {
+		return nil, err
+	}
+	ends := map[string]time.Time{}
+	for _, i := range items {
+		if end := bus.LargeEventEnd(i.RecordedAt, conf.LargeEventRetention, now); i.Large && !end.IsZero() {
+			ends[i.EventID] = end
+		}
+	}
+	return ends, nil
+}
+
+// Deployed returns the settings that the webhook or the redrive function reads.
+func (d *Stack) Deployed(ctx context.Context, function string) (settings.Config, error) {
+	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
+	if err != nil {
+		return settings.Config{}, fmt.Errorf("the settings of the %s function: %w", function, err)
+	}
+	var variables map[string]string
+	if out.Environment != nil {
+		variables = out.Environment.Variables
+	}
+	return settings.ReadFunction(function, func(name string) string { return variables[name] }), nil
+}
+
+// KeyEndpoint returns the key endpoint of settings. With keyEndpointAuth=bearer, it gets the access token. The error
+// says that the service was not asked, because the token cannot be used.
+func (d *Stack) KeyEndpoint(ctx context.Context, conf settings.Config) (*keys.Endpoint, error) {
+	client := &http.Client{}
+	if conf.KeyEndpointAuth == settings.BearerToken {
+		if !d.KeepsToken() {
+			return nil, errors.New("the key endpoint was not asked: keyEndpointAuth is bearer, and the stack has " +
+				"tokenStore=none")
+		}
+		reader := d.Token()
+		if _, err := reader.Bearer(ctx); err != nil {
+			return nil, fmt.Errorf("the key endpoint was not asked: it needs the access token, which AskWithToken of "+
+				"policy.json allows to read: %w", err)
+		}
+		client = token.NewClient(reader, conf.KeyEndpoint)
+	}
+	return keys.NewEndpoint(client, conf.KeyEndpoint, settings.KeyTimeout), nil
+}
