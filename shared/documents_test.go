@@ -30,6 +30,12 @@ import (
 // documents returns the Markdown files of the repository by their paths in it.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
+	return files(t, ".md")
+}
+
+// files returns the files with these extensions.
+func files(t *testing.T, extensions ...string) map[string]string {
+	t.Helper()
 	root := checkout(t)
 	files := map[string]string{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -39,7 +45,7 @@ func documents(t *testing.T) map[string]string {
 		case entry.IsDir() && slices.Contains([]string{".git", ".local", ".build", "cdk.out", "node_modules"},
 			entry.Name()):
 			return filepath.SkipDir
-		case filepath.Ext(name) != ".md":
+		case entry.IsDir() || !slices.Contains(extensions, filepath.Ext(name)):
 			return nil
 		}
 		text, err := os.ReadFile(name)
@@ -218,6 +224,18 @@ func TestDocumentsAreAtMost120ColumnsWide(t *testing.T) {
 			if n := utf8.RuneCountInString(line); n > 120 {
 				t.Errorf("%s:%d has %d columns, want at most 120", name, number, n)
 			}
+		}
+	}
+}
+
+// One thing has one name: these words were replaced, in code, settings, messages and documents.
+func TestReplacedWordsDoNotComeBack(t *testing.T) {
+	replaced := regexp.MustCompile(`(?i)captureRejected|capturer\b|claim ?bucket|claimRetention|claimEnds|` +
+		`keysAuth|allowedSources|key ?service|sandbox|awsenv|first-?kept|version-?unfit|version-missing|` +
+		`infra/deployment|aws/stack\b|functions/[a-z]+/handler\b`)
+	for name, text := range files(t, ".go", ".md", ".txt", ".json", ".js", ".html", ".yml") {
+		if found := replaced.FindString(text); found != "" && name != "shared/documents_test.go" {
+			t.Errorf("%s says %q", name, found)
 		}
 	}
 }
