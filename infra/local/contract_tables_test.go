@@ -59,7 +59,7 @@ func get(ids ...string) ledgerCall {
 func insert(n, size int) ledger.Write {
 	return ledger.Write{Item: ledger.Item{EventID: idOf(n), Digest: ledger.Digest{1}, DeliveryID: idOf(n),
 		RecordedAt: time.UnixMilli(5), State: ledger.Pending, Detail: bytes.Repeat([]byte("x"), size), Size: size,
-		Shard: "pending/limits", Due: time.UnixMilli(5), LeaseOwner: ledger.LeaseOwner{1}}}
+		Shard: "pending/limits", LeasedUntil: time.UnixMilli(5), LeaseOwner: ledger.LeaseOwner{1}}}
 }
 
 // limits makes calls with as many and as large items as there may be, and at the same time.
@@ -79,7 +79,8 @@ func limits(t *testing.T, stores []ledgerStore) {
 	largest.Item.Note = ledger.Note{By: "a", At: time.UnixMilli(1769860800123),
 		Reason: strings.Repeat("a", 999)}
 	park := ledger.Write{If: &ledger.Item{}, Keep: ledger.Content, Item: ledger.Item{EventID: idOf(200),
-		State: ledger.Parked, Shard: "parked/63", Due: time.UnixMilli(1769860800123), Attempts: 20, Cause: long[:64],
+		State: ledger.Parked, Shard: "parked/63", ParkedAt: time.UnixMilli(1769860800123), Attempts: 20,
+		Cause:   long[:64],
 		Problem: strings.Repeat("p", 512)}}
 	const quarter = 1 << 18
 	compare(t, "as many writes as a call takes", stores, write(most...))
@@ -93,8 +94,9 @@ func limits(t *testing.T, stores []ledgerStore) {
 		return s.Write(ctx, []ledger.Write{insert(300, 2)})[0].Done
 	}))
 	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, n int) bool {
-		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{Due: time.UnixMilli(5)}, Keep: ledger.Rest, Lease: true,
-			Item: ledger.Item{EventID: idOf(300), Due: time.UnixMilli(6), LeaseOwner: ledger.LeaseOwner{byte(n)}}}})[0].Done
+		lease := ledger.Item{EventID: idOf(300), LeasedUntil: time.UnixMilli(6), LeaseOwner: ledger.LeaseOwner{byte(n)}}
+		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{LeasedUntil: time.UnixMilli(5)}, Keep: ledger.Rest,
+			Lease: true, Item: lease}})[0].Done
 	}))
 }
 
@@ -103,7 +105,7 @@ func inOrder(t *testing.T, index time.Duration, stores []ledgerStore) {
 	t.Helper()
 	for n, due := range []int64{100, 9, 10, 1000, 99} {
 		w := insert(400+n, 2)
-		w.Item.Shard, w.Item.Due = "pending/order", time.UnixMilli(due)
+		w.Item.Shard, w.Item.LeasedUntil = "pending/order", time.UnixMilli(due)
 		compare(t, "an insert", stores, write(w))
 	}
 	query := func(later bool, after *ledger.Item) ledgerCall {
@@ -114,7 +116,7 @@ func inOrder(t *testing.T, index time.Duration, stores []ledgerStore) {
 			return []any{page, err}
 		}
 	}
-	last := &ledger.Item{EventID: idOf(400), Shard: "pending/order", Due: time.UnixMilli(100)}
+	last := &ledger.Item{EventID: idOf(400), Shard: "pending/order", LeasedUntil: time.UnixMilli(100)}
 	compareLater(t, "due", index, stores, query(false, nil))
 	compareLater(t, "later", index, stores, query(true, nil))
 	compareLater(t, "from an item on", index, stores, query(true, last))
@@ -136,7 +138,7 @@ func (r *random) recorded() ledger.Item {
 	detail := fmt.Appendf(nil, "{\"n\":%d,\x00\xff}", r.IntN(1000))
 	return ledger.Item{EventName: "not stored", Digest: r.digest(), DeliveryID: some(r, "delivery"),
 		RecordedAt: r.time(), State: ledger.Pending, Detail: detail, Size: len(detail),
-		Large: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), Due: r.time(), LeaseOwner: r.owner()}
+		Large: r.IntN(2) == 0, Shard: r.shard(ledger.Pending), LeasedUntil: r.time(), LeaseOwner: r.owner()}
 }
 
 // changed returns what a change of the state sets, in each of the states.
@@ -145,10 +147,10 @@ func (r *random) changed() ledger.Item {
 		By: some(r, "alice", "bob"), At: some(r, r.time()), Reason: some(r, "a reason")}}
 	switch r.IntN(4) {
 	case 0:
-		i.State, i.Due, i.LeaseOwner = ledger.Pending, r.time(), r.owner()
+		i.State, i.LeasedUntil, i.LeaseOwner = ledger.Pending, r.time(), r.owner()
 		i.Shard = r.shard(i.State)
 	case 1:
-		i.State, i.Due, i.Attempts = ledger.Parked, r.time(), r.IntN(3)
+		i.State, i.ParkedAt, i.Attempts = ledger.Parked, r.time(), r.IntN(3)
 		i.Shard, i.Cause, i.Problem = r.shard(i.State), some(r, "attempts"), some(r, "a problem")
 	case 2:
 		i.State, i.PublishedAt, i.EventTimestamp = ledger.Published, r.time(), some(r, r.time())
@@ -163,7 +165,8 @@ func (r *random) changed() ledger.Item {
 func (r *random) condition() *ledger.Item {
 	i := &ledger.Item{State: some(r, ledger.Pending, ledger.Parked, ledger.Published, ledger.Dismissed)}
 	for _, also := range []func(){
-		func() { i.Digest = r.digest() }, func() { i.Due = r.time() }, func() { i.LeaseOwner = r.owner() },
+		func() { i.Digest = r.digest() }, func() { i.LeasedUntil, i.ParkedAt = r.time(), r.time() },
+		func() { i.LeaseOwner = r.owner() },
 		func() { i.RecordedAt = r.time() }, func() { i.ExpiresAt = r.time() },
 		func() { i.Shard = r.shard(i.State) },
 	} {
@@ -181,10 +184,10 @@ func (r *random) writes(ids []string) (what string, writes []ledger.Write) {
 		w := ledger.Write{If: r.condition()}
 		switch kind {
 		case 0: // only what is pending has attempts
-			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{Due: r.time(), LeaseOwner: r.owner()}, ledger.Rest
-			w.Lease = true
+			w.If.State, w.Keep, w.Lease = ledger.Pending, ledger.Rest, true
+			w.Item = ledger.Item{LeasedUntil: r.time(), LeaseOwner: r.owner()}
 		case 1: // only what is open is in the index
-			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{Due: r.time()}, ledger.Rest
+			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{LeasedUntil: r.time()}, ledger.Rest
 		case 2:
 			w.Item, w.Keep = r.changed(), ledger.Part(r.IntN(int(ledger.Rest)))
 		default:
@@ -234,7 +237,7 @@ func all(ctx context.Context, s ledger.Store, q ledger.Query) any {
 		}
 		for _, i := range page {
 			items[i.EventID] = i
-			order = append(order, i.Due)
+			order = append(order, i.IndexTime())
 		}
 		if next == nil {
 			return []any{items, order}

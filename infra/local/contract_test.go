@@ -42,7 +42,7 @@ func (f *fixture) testStores(t *testing.T) {
 			IndexName: aws.String(settings.LedgerIndex),
 			KeySchema: []types.KeySchemaElement{
 				{AttributeName: aws.String(settings.LedgerShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(settings.LedgerDue), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String(settings.LedgerIndexTime), KeyType: types.KeyTypeRange},
 			},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
 				NonKeyAttributes: settings.LedgerProjection()},
@@ -114,7 +114,7 @@ func (f *fixture) createTable(t *testing.T, client *dynamodb.Client, name, key s
 		in.GlobalSecondaryIndexes = indexes
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
 			types.AttributeDefinition{AttributeName: aws.String(settings.LedgerShard), AttributeType: "S"},
-			types.AttributeDefinition{AttributeName: aws.String(settings.LedgerDue), AttributeType: "N"})
+			types.AttributeDefinition{AttributeName: aws.String(settings.LedgerIndexTime), AttributeType: "N"})
 	}
 	if _, err := client.CreateTable(t.Context(), in); err != nil {
 		t.Fatal(err)

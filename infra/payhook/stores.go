@@ -203,7 +203,7 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
 			IndexName:    jsii.String(settings.LedgerIndex),
 			PartitionKey: attribute(settings.LedgerShard, awsdynamodb.AttributeType_STRING),
-			SortKey:      attribute(settings.LedgerDue, awsdynamodb.AttributeType_NUMBER),
+			SortKey:      attribute(settings.LedgerIndexTime, awsdynamodb.AttributeType_NUMBER),
 			// Redrive measures how long events have been pending, and leases as many as fit into
 			// its memory, without reading them. So do people who list what is parked.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,

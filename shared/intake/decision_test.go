@@ -304,8 +304,9 @@ func TestAParkedEventThatIsSentAgainIsPublished(t *testing.T) {
 		}
 		want := ledger.Item{EventID: parked.EventID, Digest: parked.Digest, DeliveryID: id, RecordedAt: w.now.UTC(),
 			State: ledger.Pending, Detail: parked.Detail, Size: parked.Size, Large: parked.Large,
-			Shard: strings.Replace(parked.Shard, "parked", "pending", 1), Due: w.now.Add(90 * time.Second).UTC(),
-			LeaseOwner: sent.LeaseOwner}
+			Shard:       strings.Replace(parked.Shard, "parked", "pending", 1),
+			LeasedUntil: w.now.Add(90 * time.Second).UTC(),
+			LeaseOwner:  sent.LeaseOwner}
 		if diff := cmp.Diff(want, sent); diff != "" || sent.LeaseOwner == parked.LeaseOwner {
 			t.Errorf("%s: %s", name, diff)
 		}

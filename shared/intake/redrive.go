@@ -83,7 +83,7 @@ func (r *run) publishDue(ctx context.Context) {
 		var pending []ledger.Item
 		pending, open = r.nextPages(ctx, open, false, cursors)
 		r.result.Unread = r.unread
-		slices.SortFunc(pending, ledger.ByDue)
+		slices.SortFunc(pending, ledger.ByIndexTime)
 		r.result.Found += len(pending)
 		size := func(i int) int { return pending[i].Size }
 		for begin, end := range calls.Split(len(pending), chunkSize, chunkBytes, size) {

@@ -143,18 +143,18 @@ func TestPausesOfAnEventThatFails(t *testing.T) {
 	}
 	for attempt, minutes := range minutes {
 		item := run(0)
-		if got := item.Due.Sub(w.now); got != time.Duration(minutes)*time.Minute || item.Attempts != attempt+1 {
+		if got := item.LeasedUntil.Sub(w.now); got != time.Duration(minutes)*time.Minute || item.Attempts != attempt+1 {
 			t.Errorf("after %d attempts (%d): %s, want %d minutes", attempt+1, item.Attempts, got, minutes)
 		}
-		w.now = item.Due
+		w.now = item.LeasedUntil
 	}
 	if i := run(1); i.State != ledger.Parked || i.Cause != "attempts" || i.Problem != errDown.Error() ||
-		i.Attempts != len(minutes)+1 || !i.Due.Equal(w.now) {
+		i.Attempts != len(minutes)+1 || !i.ParkedAt.Equal(w.now) {
 		t.Errorf("parked: %+v", i)
 	}
 	id = w.pend(1)[0]
 	w.run(20, 10*time.Minute)
-	if got := w.table.Items()[id].Due.Sub(w.now); got != 10*time.Minute+30*time.Second {
+	if got := w.table.Items()[id].LeasedUntil.Sub(w.now); got != 10*time.Minute+30*time.Second {
 		t.Errorf("within the lease: %s", got)
 	}
 }

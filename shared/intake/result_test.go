@@ -291,7 +291,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			raw := paymenttest.Encode(paymenttest.Event())
 			start := time.Now().Truncate(ms)
 			w.receive(within(), w.signed(paymenttest.RawDelivery(uuid.New().String(), raw)))
-			if held := w.item(raw).Due.Sub(start); forKey != test.ledger || forLedger != test.ledger ||
+			if held := w.item(raw).LeasedUntil.Sub(start); forKey != test.ledger || forLedger != test.ledger ||
 				forBus != test.bus || held != test.held {
 				t.Errorf("%s: %s for the key, %s for the ledger, %s for the bus, held for %s", name, forKey, forLedger,
 					forBus, held)

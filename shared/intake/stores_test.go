@@ -43,7 +43,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			for _, item := range w.table.Items() {
 				// The time of the invocation is under half a minute.
 				remembered := time.Until(item.ExpiresAt).Round(time.Minute)
-				held := time.Until(item.Due).Round(time.Minute)
+				held := time.Until(item.LeasedUntil).Round(time.Minute)
 				if answer != nil && held != c.s.RedriveGrace || answer == nil && (int(requests.Load()) != c.requests ||
 					remembered != c.s.DeduplicationWindow || len(w.largeEvents.Keys()) != c.objects) {
 					t.Errorf("%+v: remembered for %s, held for %s, %d requests, %d objects", c, remembered, held,

@@ -36,18 +36,20 @@ type Item struct {
 	State State
 
 	// While the event is pending or parked.
-	Detail   []byte    // what is published: the signed event, or its claim check
-	Size     int       // bytes of Detail
-	Large    bool      // Detail is a claim check
-	Shard    string    // of the index: the state and a number that depends on the eventId
-	Due      time.Time // until then, only its lease owner writes; of a parked event, when it was parked
-	Attempts int       // how often redrive has leased it
+	Detail   []byte // what is published: the signed event, or its claim check
+	Size     int    // bytes of Detail
+	Large    bool   // Detail is a claim check
+	Shard    string // of the index: the state and a number that depends on the eventId
+	Attempts int    // how often redrive has leased it
 
-	LeaseOwner LeaseOwner // while the event is pending
+	// While the event is pending: until then, only the owner writes.
+	LeasedUntil time.Time
+	LeaseOwner  LeaseOwner
 
 	// While the event is parked.
-	Cause   string // a code that says why, such as "attempts"
-	Problem string // the same for a person, at most 512 bytes
+	ParkedAt time.Time
+	Cause    string // a code that says why, such as "attempts"
+	Problem  string // the same for a person, at most 512 bytes
 
 	// EventName is not stored: it is part of Detail.
 	EventName string
@@ -84,6 +86,16 @@ func NewItem(event payment.RawEvent, deliveryID string, recordedAt time.Time) It
 // no meaning in a UUID (RFC 9562, section 4).
 func Key(eventID string) string { return strings.ToLower(eventID) }
 
+// IndexTime returns the time by which the index orders its items.
+func (i *Item) IndexTime() time.Time { return *i.indexTime() }
+
+func (i *Item) indexTime() *time.Time {
+	if i.State == Parked || strings.HasPrefix(i.Shard, string(Parked)) {
+		return &i.ParkedAt
+	}
+	return &i.LeasedUntil
+}
+
 // Current reports whether the ledger still knows the event. What is pending or parked is current, however old it
 // is; the rest until its window has passed. An item that is not current may be deleted at any time, and its eventId
 // can be recorded again.
@@ -102,7 +114,7 @@ func (i *Item) pending(owner LeaseOwner, due time.Time) Item {
 	return Item{
 		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
 		Detail: i.Detail, Size: len(i.Detail), Large: i.Large,
-		Shard: shardOf(Pending, i.EventID), Due: due, LeaseOwner: owner,
+		Shard: shardOf(Pending, i.EventID), LeasedUntil: due, LeaseOwner: owner,
 	}
 }
 

@@ -161,12 +161,12 @@ func TestTheIndexIsReadInOrder(t *testing.T) {
 	for i, e := range b.newEvents(1000) {
 		due := b.now.Add(time.Duration(i/10-15) * time.Second) // ten have the same time
 		b.Record(t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), due)
-		i := ledger.Item{EventID: e.EventID, Shard: b.store.Items()[e.EventID].Shard, Due: due,
+		i := ledger.Item{EventID: e.EventID, Shard: b.store.Items()[e.EventID].Shard, LeasedUntil: due,
 			RecordedAt: e.RecordedAt, Size: len(e.Detail)}
 		want = append(want, i)
 	}
 	slices.SortFunc(want, func(x, y ledger.Item) int {
-		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))
+		return cmp.Or(x.LeasedUntil.Compare(y.LeasedUntil), cmp.Compare(x.EventID, y.EventID))
 	})
 	for _, i := range want {
 		shards[i.Shard] = append(shards[i.Shard], i)
@@ -221,7 +221,7 @@ func TestABatchHas25EventsAndAMegabyteOfThemAtMost(t *testing.T) {
 		for i := range events {
 			e := &events[i]
 			e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), test.sizes[i]-len(e.Detail))...)
-			e.Size, e.Due = len(e.Detail), b.now // as they are in the index
+			e.Size, e.LeasedUntil = len(e.Detail), b.now // as they are in the index
 		}
 		b.record(t, events...)
 		b.Lease(t.Context(), events, ledger.NewLeaseOwner(), b.now) // it answers with the events

@@ -54,18 +54,18 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 	where := i.recording(Pending)
 	where.LeaseOwner = i.LeaseOwner
 	return l.write(ctx, "park", nil, Write{If: where, Keep: Content, Item: Item{EventID: i.EventID,
-		State: Parked, Shard: shardOf(Parked, i.EventID), Due: l.opts.Now(), Attempts: i.Attempts, Cause: cause,
+		State: Parked, Shard: shardOf(Parked, i.EventID), ParkedAt: l.opts.Now(), Attempts: i.Attempts, Cause: cause,
 		Problem: problem, Amount: i.Amount, Currency: i.Currency}})[0].Err
 }
 
 // Replay makes a parked event pending again, for redrive to publish from due on. Of i, which the caller has read,
-// EventID is required; the event must still have its Digest, RecordedAt and Due unless they are zero. A result that is
-// not done and has no error has the item that was found instead: pending, published or dismissed, recorded or parked
-// anew, or none.
+// EventID is required; the event must still have its Digest, RecordedAt and ParkedAt unless they are zero. A result
+// that is not done and has no error has the item that was found instead: pending, published or dismissed, recorded or
+// parked anew, or none.
 func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) WriteResult {
 	owner := NewLeaseOwner()
 	r := l.decide(ctx, "replay", i, Write{Keep: Content, Item: Item{EventID: i.EventID, State: Pending,
-		Shard: shardOf(Pending, i.EventID), Due: due, LeaseOwner: owner, Note: note}})
+		Shard: shardOf(Pending, i.EventID), LeasedUntil: due, LeaseOwner: owner, Note: note}})
 	// It may be our own write, whose answer was lost before it was tried again.
 	r.Done = r.Done || r.Found != nil && r.Found.LeaseOwner == owner
 	return r
@@ -86,6 +86,6 @@ func (l *Ledger) Dismiss(ctx context.Context, i Item, note Note) WriteResult {
 // decide changes a parked item.
 func (l *Ledger) decide(ctx context.Context, what string, i Item, w Write) WriteResult {
 	w.If = i.recording(Parked)
-	w.If.Due = i.Due // when it was parked
+	w.If.ParkedAt = i.ParkedAt
 	return l.write(ctx, what, nil, w)[0]
 }

@@ -39,26 +39,27 @@ func (m *Memory) write(w *Write) WriteResult {
 		found := i
 		return WriteResult{Found: &found}
 	}
+	next := Item{Err: cmp.Or(w.Item.Err, i.Err)}
 	for _, f := range Fields {
 		value := f.Value(&w.Item)
+		if value == nil && f.Part <= w.Keep {
+			value = f.Value(&i)
+		}
 		if b, ok := value.([]byte); ok {
 			value = bytes.Clone(b) // the caller's
 		}
-		if value != nil || f.Part > w.Keep {
-			f.Set(&i, value)
-		}
+		f.Set(&next, value)
 	}
-	i.Err = cmp.Or(w.Item.Err, i.Err)
 	r := WriteResult{Done: true}
 	if w.Lease {
-		i.Attempts++
-		leased := i
+		next.Attempts++
+		leased := next
 		r.Found = &leased
 	}
 	if m.items == nil {
 		m.items = map[string]Item{}
 	}
-	m.items[i.EventID] = i
+	m.items[next.EventID] = next
 	return r
 }
 
@@ -129,15 +130,15 @@ func (m *Memory) Query(_ context.Context, q Query) (page []Item, next *Item, err
 	if q.Later {
 		direction = -1
 	}
-	order := func(a, b Item) int { return direction * ByDue(a, b) }
+	order := func(a, b Item) int { return direction * ByIndexTime(a, b) }
 	index := m.items
 	if m.index != nil {
 		index = m.index
 	}
 	for _, i := range index {
-		if i.Shard == q.Shard && i.Due.After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
-			page = append(page, Item{EventID: i.EventID, Shard: i.Shard, Due: i.Due, RecordedAt: i.RecordedAt,
-				Size: i.Size, Large: i.Large, Cause: i.Cause})
+		if i.Shard == q.Shard && i.IndexTime().After(q.At) == q.Later && (q.After == nil || order(i, *q.After) > 0) {
+			page = append(page, Item{EventID: i.EventID, Shard: i.Shard, LeasedUntil: i.LeasedUntil,
+				ParkedAt: i.ParkedAt, RecordedAt: i.RecordedAt, Size: i.Size, Large: i.Large, Cause: i.Cause})
 		}
 	}
 	slices.SortFunc(page, order)

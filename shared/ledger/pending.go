@@ -27,11 +27,11 @@ func (l *Ledger) Pending(ctx context.Context, shard int, q Query) ([]Item, *Item
 func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, until time.Time) []WriteResult {
 	writes := make([]Write, len(pending))
 	for n, p := range pending {
-		if p.Due.IsZero() { // it could not be decoded: no item has this time
-			p.Due = time.UnixMilli(math.MinInt64)
+		if p.LeasedUntil.IsZero() { // it could not be decoded: no item has this time
+			p.LeasedUntil = time.UnixMilli(math.MinInt64)
 		}
-		writes[n] = Write{Item: Item{EventID: p.EventID, Due: until, LeaseOwner: owner},
-			If: &Item{State: Pending, Due: p.Due}, Keep: Rest, Lease: true}
+		writes[n] = Write{Item: Item{EventID: p.EventID, LeasedUntil: until, LeaseOwner: owner},
+			If: &Item{State: Pending, LeasedUntil: p.LeasedUntil}, Keep: Rest, Lease: true}
 	}
 	results := l.write(ctx, "lease", pending, writes...)
 	for n := range results {
@@ -40,7 +40,7 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, un
 			continue
 		}
 		// It may be our own lease, whose answer was lost before it was tried again.
-		r.Done = r.Done || r.Found.LeaseOwner == owner && r.Found.Due.UnixMilli() == until.UnixMilli()
+		r.Done = r.Done || r.Found.LeaseOwner == owner && r.Found.LeasedUntil.UnixMilli() == until.UnixMilli()
 		if !r.Done {
 			r.Found = nil
 			continue
@@ -56,6 +56,6 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, un
 // Postpone makes an item that owner has leased due at the given time. It does
 // nothing if owner does not hold the item any more.
 func (l *Ledger) Postpone(ctx context.Context, i Item, owner LeaseOwner, until time.Time) error {
-	return l.write(ctx, "postpone", nil, Write{Item: Item{EventID: i.EventID, Due: until},
+	return l.write(ctx, "postpone", nil, Write{Item: Item{EventID: i.EventID, LeasedUntil: until},
 		If: &Item{State: Pending, LeaseOwner: owner}, Keep: Rest})[0].Err
 }

@@ -54,9 +54,11 @@ func List(ctx context.Context, q Querier, state State) ([]Item, error) {
 		}
 	})
 	all := slices.Concat(lists...)
-	slices.SortFunc(all, ByDue)
+	slices.SortFunc(all, ByIndexTime)
 	return all, cmp.Or(errs...)
 }
 
-// ByDue is the order of the index: the longest due first.
-func ByDue(a, b Item) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) }
+// ByIndexTime is the order of the index: the longest due first.
+func ByIndexTime(a, b Item) int {
+	return cmp.Or(a.IndexTime().Compare(b.IndexTime()), cmp.Compare(a.EventID, b.EventID))
+}

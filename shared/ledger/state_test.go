@@ -31,8 +31,9 @@ func (b *fixture) has(t *testing.T, want ledger.Item) {
 		if want.Shard = got.Shard; !strings.HasPrefix(got.Shard, string(got.State)+"/") {
 			t.Errorf("the shard is %q", got.Shard)
 		}
-		listed = []ledger.Item{{EventID: want.EventID, Shard: want.Shard, Due: want.Due, RecordedAt: want.RecordedAt,
-			Size: want.Size, Large: want.Large, Cause: want.Cause}}
+		listed = []ledger.Item{{EventID: want.EventID, Shard: want.Shard, LeasedUntil: want.LeasedUntil,
+			ParkedAt: want.ParkedAt, RecordedAt: want.RecordedAt, Size: want.Size, Large: want.Large,
+			Cause: want.Cause}}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -67,7 +68,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		b.record(t, e)
 		// It is pending, however old it is.
 		want := ledger.Item{EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: b.now,
-			State: ledger.Pending, Due: b.now, Detail: e.Detail, Large: claimed}
+			State: ledger.Pending, LeasedUntil: b.now, Detail: e.Detail, Large: claimed}
 		b.now = b.now.Add(10 * window)
 		b.has(t, want)
 
@@ -75,7 +76,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		if !leased.Done || leased.Err != nil {
 			t.Fatalf("%+v", leased)
 		}
-		want.Due, want.Attempts = b.now.Add(time.Minute), 1
+		want.LeasedUntil, want.Attempts = b.now.Add(time.Minute), 1
 		b.has(t, want)
 		read := want
 		read.LeaseOwner, read.Shard, read.Size = leased.Found.LeaseOwner, leased.Found.Shard, len(e.Detail)
@@ -86,7 +87,8 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 
 		b.now = b.now.Add(time.Second)
 		b.park(t, *leased.Found)
-		want.State, want.Due, want.Cause, want.Problem = ledger.Parked, b.now, "attempts", "a problem"
+		want.State, want.LeasedUntil, want.ParkedAt = ledger.Parked, time.Time{}, b.now
+		want.Cause, want.Problem = "attempts", "a problem"
 		want.Amount, want.Currency = "1.00", "EUR"
 		b.now = b.now.Add(10 * window)
 		b.has(t, want)
@@ -94,7 +96,8 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 			if r := b.Dismiss(t.Context(), b.find(t, e), decision); !r.Done || r.Err != nil {
 				t.Fatalf("%+v", r)
 			}
-			want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Dismissed, time.Time{}, 0, "", ""
+			want.State, want.ParkedAt, want.Attempts = ledger.Dismissed, time.Time{}, 0
+			want.Cause, want.Problem = "", ""
 			want.Detail, want.Large, want.Note, want.ExpiresAt = nil, false, decision, b.now.Add(window)
 			b.has(t, want)
 			continue
@@ -103,7 +106,8 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		if r := b.Replay(t.Context(), b.find(t, e), decision, due); !r.Done || r.Err != nil {
 			t.Fatalf("%+v", r)
 		}
-		want.State, want.Due, want.Attempts, want.Cause, want.Problem = ledger.Pending, due, 0, "", ""
+		want.State, want.LeasedUntil, want.ParkedAt = ledger.Pending, due, time.Time{}
+		want.Attempts, want.Cause, want.Problem = 0, "", ""
 		want.Note = decision
 		b.has(t, want)
 		// A call to park or to postpone that comes late is of the owner of the first recording.
@@ -114,7 +118,7 @@ func TestAnItemHasWhatItsStateNeeds(t *testing.T) {
 		b.has(t, want)
 		b.now = due
 		b.publish(t, *b.lease(t, b.due(t)[0]).Found)
-		want.State, want.Due, want.Detail, want.PublishedAt = ledger.Published, time.Time{}, nil, b.now
+		want.State, want.LeasedUntil, want.Detail, want.PublishedAt = ledger.Published, time.Time{}, nil, b.now
 		want.EventTimestamp, want.ExpiresAt = e.EventTimestamp, b.now.Add(window)
 		b.has(t, want)
 		b.now = b.now.Add(time.Hour) // a second mark, by an invocation that is late, changes nothing

@@ -34,7 +34,8 @@ type Getter interface {
 // Querier reads the index of a [Store].
 type Querier interface {
 	// Query returns a page of the index, and after which item the next one begins; nil if it is the last. The index
-	// has EventID, Shard, Due, RecordedAt, Size, Large and Cause of each item. It follows the table with a delay.
+	// has EventID, Shard, LeasedUntil or ParkedAt, RecordedAt, Size, Large and Cause of each item. It follows the
+	// table with a delay.
 	Query(ctx context.Context, q Query) (page []Item, next *Item, err error)
 }
 
@@ -170,7 +171,7 @@ var Fields = [...]Field{
 	{settings.LedgerLarge, Content, func(i *Item) any { return &i.Large }},
 	{"state", Rest, func(i *Item) any { return (*string)(&i.State) }},
 	{settings.LedgerShard, Rest, func(i *Item) any { return &i.Shard }},
-	{settings.LedgerDue, Rest, func(i *Item) any { return &i.Due }},
+	{settings.LedgerIndexTime, Rest, func(i *Item) any { return i.indexTime() }},
 	{"attempts", Rest, func(i *Item) any { return &i.Attempts }},
 	{"leaseOwner", Rest, func(i *Item) any { return &i.LeaseOwner }},
 	{settings.LedgerCause, Rest, func(i *Item) any { return &i.Cause }},
@@ -187,6 +188,6 @@ type Query struct {
 	// after it, the last due first.
 	At    time.Time
 	Later bool
-	After *Item // an item of the index, of which EventID, Shard and Due are needed; nil: from the beginning
+	After *Item // an item of the index, of which EventID, Shard and its IndexTime are needed; nil: from the beginning
 	Limit int
 }

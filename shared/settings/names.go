@@ -42,12 +42,12 @@ func MonitorMethods() []string { return []string{"GET", "HEAD"} }
 // The keys of the two DynamoDB tables, which the deployment creates and the
 // functions use. Packages ledger and keys document the other attributes.
 const (
-	LedgerKey   = "eventId"   // partition key, a string
-	LedgerTTL   = "expiresAt" // Unix seconds
-	LedgerIndex = "open"      // global secondary index of the items that are pending or parked
-	LedgerShard = "shard"     // its partition key, a string: the state, a slash and a number
-	LedgerDue   = "due"       // its sort key, a number: Unix milliseconds
-	LedgerEvent = "event"     // bytes: the event or its claim check
+	LedgerKey       = "eventId"   // partition key, a string
+	LedgerTTL       = "expiresAt" // Unix seconds
+	LedgerIndex     = "open"      // global secondary index of the items that are pending or parked
+	LedgerShard     = "shard"     // its partition key, a string: the state, a slash and a number
+	LedgerIndexTime = "order"     // its sort key: Unix milliseconds, the end of the lease or when it was parked
+	LedgerEvent     = "event"     // bytes: the event or its claim check
 
 	KeysKey = "keyId"     // partition key, a string
 	KeysTTL = "expiresAt" // Unix seconds

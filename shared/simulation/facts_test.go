@@ -740,7 +740,8 @@ func (f *facts) checkItem(g *generation, i ledger.Item) {
 	stored := !open || g.entered[ledger.Parked] < f.w.largeEventsEnded || f.eventOf(string(i.Detail)) == g.event
 	if slices.Contains([]bool{
 		i.State == g.state, i.Digest == g.event.digest, stored, open == (len(i.Detail) > 0),
-		open == i.ExpiresAt.IsZero(), open == !i.Due.IsZero(), pending == (i.LeaseOwner != ledger.LeaseOwner{}),
+		open == i.ExpiresAt.IsZero(), pending == !i.LeasedUntil.IsZero(), parked == !i.ParkedAt.IsZero(),
+		pending == (i.LeaseOwner != ledger.LeaseOwner{}),
 		parked == (i.Cause != ""), open == (i.Shard != ""), open == strings.HasPrefix(i.Shard, string(i.State)+"/"),
 		open || i.Attempts == 0, open || !i.Large, i.State != ledger.Dismissed || !i.Note.At.IsZero(),
 	}, false) {

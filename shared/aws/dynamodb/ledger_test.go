@@ -25,7 +25,7 @@ import (
 func full() ledger.Item {
 	i := ledger.Item{EventID: "id", DeliveryID: "delivery", RecordedAt: start, Amount: "1.00", Currency: "EUR",
 		Note: ledger.Note{By: "jane", At: start.Add(time.Second), Reason: "asked"}, State: ledger.Pending,
-		Detail: []byte("\x00\xff"), Size: 2, Large: true, Shard: "pending/1", Due: start.Add(2 * time.Second),
+		Detail: []byte("\x00\xff"), Size: 2, Large: true, Shard: "pending/1", LeasedUntil: start.Add(2 * time.Second),
 		Attempts: 3, Cause: "attempts", Problem: "a problem", EventTimestamp: start.Add(3 * time.Second),
 		PublishedAt: start.Add(4 * time.Second), ExpiresAt: start.Add(5 * time.Second).Truncate(time.Second)}
 	copy(i.Digest[:], strings.Repeat("d", len(i.Digest)))
@@ -42,26 +42,29 @@ type namedWrite struct {
 func writes() []namedWrite {
 	all := full()
 	pending := ledger.Item{EventID: "id", Digest: all.Digest, RecordedAt: all.RecordedAt, State: ledger.Pending,
-		Detail: []byte("{}"), Size: 2, Shard: "pending/1", Due: all.Due, LeaseOwner: all.LeaseOwner}
+		Detail: []byte("{}"), Size: 2, Shard: "pending/1", LeasedUntil: all.LeasedUntil, LeaseOwner: all.LeaseOwner}
 	return []namedWrite{
 		{"insert an item with everything", ledger.Write{Item: all}},
 		{"insert a new event", ledger.Write{Item: pending}},
 		{"record anew", ledger.Write{Item: pending, If: &ledger.Item{State: ledger.Published, Digest: all.Digest,
 			RecordedAt: all.RecordedAt, ExpiresAt: all.ExpiresAt}}},
-		{"lease", ledger.Write{Item: ledger.Item{EventID: "id", Due: all.Due, LeaseOwner: all.LeaseOwner},
-			If: &ledger.Item{State: ledger.Pending, Due: all.RecordedAt}, Keep: ledger.Rest, Lease: true}},
-		{"postpone", ledger.Write{Item: ledger.Item{EventID: "id", Due: all.Due},
+		{"lease", ledger.Write{
+			Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil, LeaseOwner: all.LeaseOwner},
+			If:   &ledger.Item{State: ledger.Pending, LeasedUntil: all.RecordedAt}, Keep: ledger.Rest, Lease: true}},
+		{"postpone", ledger.Write{Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil},
 			If: &ledger.Item{State: ledger.Pending, LeaseOwner: all.LeaseOwner}, Keep: ledger.Rest}},
 		{"mark", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Published, PublishedAt: all.PublishedAt,
 			ExpiresAt: all.ExpiresAt, Amount: "1.00"}, If: &ledger.Item{State: ledger.Pending, Digest: all.Digest},
 			Keep: ledger.Identity}},
-		{"park", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1", Due: all.Due,
-			Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending}, Keep: ledger.Content}},
+		{"park", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1",
+			ParkedAt: all.LeasedUntil, Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending},
+			Keep: ledger.Content}},
 		{"park what has a shard", ledger.Write{
 			Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
 			If:   &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
 		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Note: all.Note,
-			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, Due: all.Due}, Keep: ledger.Identity}},
+			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, ParkedAt: all.LeasedUntil},
+			Keep: ledger.Identity}},
 	}
 }
 
@@ -159,8 +162,8 @@ func TestWhatIsWrittenIsReadAsFarAsItCanBeDecoded(t *testing.T) {
 			}
 		}
 	}
-	damaged := map[string]value{"eventId": text("id"), "size": text("x"), "due": text("y")}
-	if got := read(t, damaged); fmt.Sprint(got.Err) != "can't decode due, size" || got.EventID != "id" {
+	damaged := map[string]value{"eventId": text("id"), "size": text("x"), "order": text("y")}
+	if got := read(t, damaged); fmt.Sprint(got.Err) != "can't decode order, size" || got.EventID != "id" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -216,8 +219,8 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 // leases returns n leases of different events.
 func leases(n int) (all []ledger.Write) {
 	for i := range n {
-		all = append(all, ledger.Write{Item: ledger.Item{EventID: fmt.Sprint(i), Due: start}, If: &ledger.Item{},
-			Keep: ledger.Rest, Lease: true})
+		all = append(all, ledger.Write{If: &ledger.Item{},
+			Item: ledger.Item{EventID: fmt.Sprint(i), LeasedUntil: start}, Keep: ledger.Rest, Lease: true})
 	}
 	return all
 }

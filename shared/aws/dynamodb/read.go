@@ -32,22 +32,23 @@ func NewLedgerReader(client LedgerReadAPI, table string) *LedgerReader {
 
 // Query implements [ledger.Querier].
 func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
-	condition := "#shard = :shard AND #due <= :at"
+	condition := "#shard = :shard AND #time <= :at"
 	if q.Later {
-		condition = "#shard = :shard AND #due > :at"
+		condition = "#shard = :shard AND #time > :at"
 	}
 	in := &dynamodb.QueryInput{
 		TableName:                 &r.table,
 		IndexName:                 aws.String(settings.LedgerIndex),
 		KeyConditionExpression:    &condition,
-		ExpressionAttributeNames:  map[string]string{"#shard": settings.LedgerShard, "#due": settings.LedgerDue},
+		ExpressionAttributeNames:  map[string]string{"#shard": settings.LedgerShard, "#time": settings.LedgerIndexTime},
 		ExpressionAttributeValues: attributes{":shard": text(q.Shard), ":at": number(q.At.UnixMilli())},
 		ScanIndexForward:          aws.Bool(!q.Later),
 		Limit:                     aws.Int32(int32(q.Limit)),
 	}
 	if q.After != nil {
 		in.ExclusiveStartKey = attributes{settings.LedgerKey: text(q.After.EventID),
-			settings.LedgerShard: text(q.After.Shard), settings.LedgerDue: number(q.After.Due.UnixMilli())}
+			settings.LedgerShard:     text(q.After.Shard),
+			settings.LedgerIndexTime: number(q.After.IndexTime().UnixMilli())}
 	}
 	out, err := r.client.Query(ctx, in)
 	if err != nil {

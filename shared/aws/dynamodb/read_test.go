@@ -18,20 +18,20 @@ import (
 
 // A page of the index has its items, also those that can't be decoded, and its cursor.
 func TestAPageOfTheIndex(t *testing.T) {
-	client, _ := answering(t, `{"Items":[{"eventId":{"S":"1"},"size":{"S":"x"},"due":{"N":"5"}},{"eventId":{"S":"2"},`+
-		`"size":{"N":"3"},"due":{"N":"6"}}],`+
-		`"LastEvaluatedKey":{"eventId":{"S":"2"},"due":{"N":"6"},"shard":{"S":"s"}}}`)
+	client, _ := answering(t, `{"Items":[{"eventId":{"S":"1"},"size":{"S":"x"},"order":{"N":"5"}},`+
+		`{"eventId":{"S":"2"},"size":{"N":"3"},"order":{"N":"6"}}],`+
+		`"LastEvaluatedKey":{"eventId":{"S":"2"},"order":{"N":"6"},"shard":{"S":"s"}}}`)
 	page, next, err := dynamodb.NewLedgerReader(client, "ledger").Query(t.Context(), ledger.Query{})
 	if err != nil || len(page) != 2 || fmt.Sprint(page[0].Err) != "can't decode size" || page[1].Err != nil {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	page[0].Err = nil
 	five, six := time.UnixMilli(5).UTC(), time.UnixMilli(6).UTC()
-	want := []ledger.Item{{EventID: "1", Due: five}, {EventID: "2", Due: six, Size: 3}}
+	want := []ledger.Item{{EventID: "1", LeasedUntil: five}, {EventID: "2", LeasedUntil: six, Size: 3}}
 	if diff := cmp.Diff(want, page); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(&ledger.Item{EventID: "2", Shard: "s", Due: six}, next); diff != "" {
+	if diff := cmp.Diff(&ledger.Item{EventID: "2", Shard: "s", LeasedUntil: six}, next); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -79,7 +79,7 @@ func everyCall(ctx context.Context, client *dynamodb.Client) (all []call) {
 		}},
 		call{"query of what is due later, from an item on", func() error {
 			_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
-				After: &ledger.Item{EventID: id, Shard: "parked/1", Due: one}})
+				After: &ledger.Item{EventID: id, Shard: "parked/1", ParkedAt: one}})
 			return err
 		}},
 		call{"get a key", func() error { _, err := store.Get(ctx, id); return err }},

@@ -285,7 +285,7 @@ func (r *reconciler) loadItems(ctx context.Context) error {
 		maps.Copy(r.items, found)
 		// The setting may have been longer.
 		for _, i := range found {
-			if at := cmp.Or(i.PublishedAt, i.Note.At, i.Due); !at.IsZero() && !i.ExpiresAt.IsZero() {
+			if at := cmp.Or(i.PublishedAt, i.Note.At); !at.IsZero() && !i.ExpiresAt.IsZero() {
 				r.window = max(r.window, i.ExpiresAt.Sub(at).Round(time.Minute))
 			}
 		}

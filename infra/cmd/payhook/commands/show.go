@@ -137,7 +137,7 @@ type eventState struct {
 	PublishedAt    time.Time    `json:"publishedAt,omitzero"`
 	EventTimestamp time.Time    `json:"eventTimestamp,omitzero"`
 	ParkedAt       time.Time    `json:"parkedAt,omitzero"`
-	Due            time.Time    `json:"due,omitzero"`
+	LeasedUntil    time.Time    `json:"leasedUntil,omitzero"`
 	Attempts       int          `json:"attempts"`
 	Large          bool         `json:"large"`
 	LargeEventEnds time.Time    `json:"largeEventEnds,omitzero"`
@@ -157,11 +157,9 @@ func eventOf(item ledger.Item) eventState {
 	e := eventState{
 		EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,
 		DeliveryID: item.DeliveryID, RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt,
-		EventTimestamp: item.EventTimestamp, Due: item.Due, Attempts: item.Attempts, Large: item.Large,
+		EventTimestamp: item.EventTimestamp, LeasedUntil: item.LeasedUntil, ParkedAt: item.ParkedAt,
+		Attempts: item.Attempts, Large: item.Large,
 		ExpiresAt: item.ExpiresAt, SHA256: hex.EncodeToString(item.Digest[:]),
-	}
-	if item.State == ledger.Parked {
-		e.ParkedAt, e.Due = item.Due, time.Time{}
 	}
 	if d := item.Note; !d.At.IsZero() {
 		e.Note = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}

@@ -202,8 +202,8 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	e.Attempts = 1
 	w.insert(ledger.Pending, e)
 	out, _ = w.expect(0, "event", e.EventID)
-	w.contains(out, "pending", e.DeliveryID, "2026-01-31T11:58:00.000Z (2m ago)", "due         2026-01-31T11:59",
-		"attempts    1")
+	w.contains(out, "pending", e.DeliveryID, "2026-01-31T11:58:00.000Z (2m ago)", "leasedUntil  2026-01-31T11:59",
+		"attempts     1")
 	w.insert(ledger.Parked, e)
 	for _, call := range []string{"event", "parked show"} {
 		out, _, status := w.operate(append(strings.Fields(call), e.EventID)...)
@@ -233,7 +233,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	i.Err = errors.New("ledger: can't decode attempts")
 	w.insert(ledger.Pending, i)
 	out, _ = w.expect(cli.StatusFailed, "event", i.EventID)
-	w.contains(out, "damaged", "cause       can't decode attempts", i.DeliveryID)
+	w.contains(out, "damaged", "cause        can't decode attempts", i.DeliveryID)
 }
 
 // first returns what is shown of the first version of a conflict.

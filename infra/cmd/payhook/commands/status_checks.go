@@ -170,12 +170,12 @@ func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 const mostListed = 10
 
 type waiting struct {
-	RecordedAt time.Time `json:"recordedAt"`
-	Due        time.Time `json:"due"`
-	Attempts   int       `json:"attempts"`
-	EventID    string    `json:"eventId"`
-	DeliveryID string    `json:"deliveryId"`
-	Cause      string    `json:"cause,omitempty"` // what can't be decoded
+	RecordedAt  time.Time `json:"recordedAt"`
+	LeasedUntil time.Time `json:"leasedUntil"`
+	Attempts    int       `json:"attempts"`
+	EventID     string    `json:"eventId"`
+	DeliveryID  string    `json:"deliveryId"`
+	Cause       string    `json:"cause,omitempty"` // what can't be decoded
 }
 
 // pendingChecks counts what is in the index of pending events, and lists the oldest that are left to redrive.
@@ -191,11 +191,11 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 		return nil, err
 	}
 	for _, item := range first {
-		w := waiting{item.RecordedAt, item.Due, item.Attempts, item.EventID, item.DeliveryID, ""}
+		w := waiting{item.RecordedAt, item.LeasedUntil, item.Attempts, item.EventID, item.DeliveryID, ""}
 		if item.Err != nil {
 			w.Cause = lambdaruntime.Cause(item.Err)
 		}
-		if item.Err != nil || item.Attempts > 0 || now.After(item.Due) {
+		if item.Err != nil || item.Attempts > 0 || now.After(item.LeasedUntil) {
 			d.oldest = append(d.oldest, w)
 		}
 	}

@@ -388,7 +388,12 @@ func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 func (w *world) add(state ledger.State, age time.Duration, change ...func(*ledger.Item)) ledger.Item {
 	at := w.now.Add(-age)
 	i := ledger.Item{EventID: uuid.New().String(), DeliveryID: uuid.New().String(), State: state, RecordedAt: at,
-		Shard: string(state) + "/0", Due: at.Add(time.Minute)}
+		Shard: string(state) + "/0"}
+	if state == ledger.Pending {
+		i.LeasedUntil = at.Add(time.Minute)
+	} else {
+		i.ParkedAt = at.Add(time.Minute)
+	}
 	for _, c := range change {
 		c(&i)
 	}
@@ -398,7 +403,7 @@ func (w *world) add(state ledger.State, age time.Duration, change ...func(*ledge
 
 func large(i *ledger.Item) { i.Large = true }
 
-func tried(i *ledger.Item) { i.Attempts, i.Due = 1, i.RecordedAt.Add(time.Hour) }
+func tried(i *ledger.Item) { i.Attempts, i.LeasedUntil = 1, i.RecordedAt.Add(time.Hour) }
 
 // The oldest events are listed that are left to redrive.
 func TestTheOldestEventsAreListed(t *testing.T) {
@@ -409,7 +414,7 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	none, _ := w.status()
 	old := w.add(ledger.Pending, 2*time.Second, tried)
 	out, _ := w.status()
-	want := []waiting{{old.RecordedAt, old.Due, 1, old.EventID, old.DeliveryID, ""}}
+	want := []waiting{{old.RecordedAt, old.LeasedUntil, 1, old.EventID, old.DeliveryID, ""}}
 	got := w.document().Oldest
 	if !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
 		!strings.Contains(out, "\nleft to redrive\nRECORDEDAT") || strings.Contains(none, "left to redrive") {

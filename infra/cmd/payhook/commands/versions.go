@@ -88,7 +88,8 @@ func (p *program) first(ctx context.Context, s *connected, c proof.Content) (ver
 	case !slices.Equal(item.Digest[:], c.First.Digest):
 		v.State = replaced
 	default:
-		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.Due,
+		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt,
+			ledger.Parked:    item.ParkedAt,
 			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Note.At}[item.State]
 		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
 		if event = item.Detail; event != nil && !item.Large {

@@ -260,14 +260,16 @@ func (w *world) newItem(age time.Duration) ledger.Item {
 
 // insert inserts an event in a state that it has got now, and returns the item of the table.
 func (w *world) insert(state ledger.State, i ledger.Item) ledger.Item {
-	i.State, i.Shard, i.Due = state, string(state)+"/0", i.RecordedAt.Add(time.Minute)
+	i.State, i.Shard, i.LeasedUntil = state, string(state)+"/0", i.RecordedAt.Add(time.Minute)
 	switch state {
 	case ledger.Pending:
 		i.EventTimestamp = time.Time{}
 	case ledger.Parked:
-		i.Due, i.Cause, i.Problem, i.EventTimestamp = w.now, "attempts", "it failed", time.Time{}
+		i.LeasedUntil, i.ParkedAt, i.EventTimestamp = time.Time{}, w.now, time.Time{}
+		i.Cause, i.Problem = "attempts", "it failed"
 	case ledger.Published:
-		i.Shard, i.Due, i.PublishedAt, i.ExpiresAt, i.Detail = "", time.Time{}, w.now, w.now.Add(30*24*time.Hour), nil
+		i.Shard, i.LeasedUntil, i.Detail = "", time.Time{}, nil
+		i.PublishedAt, i.ExpiresAt = w.now, w.now.Add(30*24*time.Hour)
 	}
 	w.table.Delete(w.t.Context(), i.EventID)
 	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
