@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	lambdaruntime.Tune(os.Getenv)
+	lambdaruntime.Adapt(os.Getenv)
 	h, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "token:", err)

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	lambdaruntime.Tune(os.Getenv)
+	lambdaruntime.Adapt(os.Getenv)
 	conf, clients, err := stores.Load("webhook", os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)

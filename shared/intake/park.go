@@ -107,17 +107,17 @@ func (f failure) unpublishable() bool {
 
 // parkUnpublishable parks those of the failed events that EventBridge is known to reject, counts both, and returns what
 // became of each. An event that can't be parked now stays pending, and redrive parks it.
-func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *Result) map[string]Fate {
+func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *Result) map[string]EventResult {
 	parked := make([]bool, len(failed))
 	calls.Parallel(len(failed), Parallel, func(i int) {
 		parked[i] = failed[i].unpublishable() && p.parkEvent(ctx, failed[i]) == nil
 	})
-	fates := make(map[string]Fate, len(failed))
+	results := make(map[string]EventResult, len(failed))
 	var known error
 	for i, f := range failed {
-		fates[f.EventID] = Pending
+		results[f.EventID] = Pending
 		if parked[i] {
-			fates[f.EventID] = Unpublishable
+			results[f.EventID] = Unpublishable
 			r.Unpublishable++
 		} else {
 			r.Pending++
@@ -129,7 +129,7 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *R
 	if len(failed) > 0 {
 		r.PublishErr = cmp.Or(known, failed[0].err)
 	}
-	return fates
+	return results
 }
 
 // parkEvent parks an event that is pending.

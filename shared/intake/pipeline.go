@@ -151,9 +151,9 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, by Authenticatio
 	if err == nil {
 		err = p.parkParts(ctx, delivery, conflicts, payload, before, &r)
 	}
-	fates := p.parkUnpublishable(ctx, failed, &r)
+	results := p.parkUnpublishable(ctx, failed, &r)
 	for _, i := range items {
-		r.EventIDs.add(cmp.Or(fates[i.EventID], Published), i.EventID)
+		r.EventIDs.add(cmp.Or(results[i.EventID], Published), i.EventID)
 	}
 	return r.with(err)
 }

@@ -66,14 +66,14 @@ func (r *Result) compare(conflicts []conflict, item, first ledger.Item) []confli
 		return append(conflicts, conflict{item, first})
 	}
 	r.Duplicates++
-	fate := Duplicate
+	result := Duplicate
 	switch first.State {
 	case ledger.Pending:
 		r.PendingDuplicates++
 	case ledger.Dismissed:
-		fate = Dismissed
+		result = Dismissed
 	}
-	r.EventIDs.add(fate, item.EventID)
+	r.EventIDs.add(result, item.EventID)
 	return conflicts
 }
 

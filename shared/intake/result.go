@@ -78,30 +78,30 @@ type Counts struct {
 	Invalid       int `json:"invalid,omitzero"` // without identity, if there are others
 }
 
-// Fate is what became of one event of a delivery. Its text is stable: logs have it.
-type Fate string
+// EventResult is what became of one event of a delivery. Its text is stable: logs have it.
+type EventResult string
 
-// The fates. Conflicting and Unpublishable events are parked.
+// The results. Conflicting and Unpublishable events are parked.
 const (
-	Published     Fate = "published" // on the bus, marked so or not
-	Pending       Fate = "pending"   // left to redrive
-	Duplicate     Fate = "duplicate"
-	Dismissed     Fate = "dismissed" // a duplicate of an event that a person dismissed
-	Conflicting   Fate = "conflict"
-	Unpublishable Fate = "unpublishable"
-	Unrecorded    Fate = "unrecorded" // not known to be recorded
+	Published     EventResult = "published" // on the bus, marked so or not
+	Pending       EventResult = "pending"   // left to redrive
+	Duplicate     EventResult = "duplicate"
+	Dismissed     EventResult = "dismissed" // a duplicate of an event that a person dismissed
+	Conflicting   EventResult = "conflict"
+	Unpublishable EventResult = "unpublishable"
+	Unrecorded    EventResult = "unrecorded" // not known to be recorded
 )
 
-// maxEventIDs is how many eventIds of a fate are kept, so that a log line stays short.
+// maxEventIDs is how many eventIds of a result are kept, so that a log line stays short.
 const maxEventIDs = 10
 
-// EventIDs are eventIds of a delivery by what became of the events: of each fate, some of
-// the first events. A delivery can have an eventId with several fates.
-type EventIDs map[Fate][]string
+// EventIDs are eventIds of a delivery by what became of the events: of each result, some of
+// the first events. A delivery can have an eventId with several results.
+type EventIDs map[EventResult][]string
 
-func (ids EventIDs) add(fate Fate, eventID string) {
-	if len(ids[fate]) < maxEventIDs {
-		ids[fate] = append(ids[fate], eventID)
+func (ids EventIDs) add(result EventResult, eventID string) {
+	if len(ids[result]) < maxEventIDs {
+		ids[result] = append(ids[result], eventID)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 	}
 }
 
-// A log line has ten eventIds of each fate.
+// A log line has ten eventIds of each result.
 func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 	for n, want := range map[int]int{10: 10, 11: 10} {
 		var events [][]byte
@@ -166,11 +166,11 @@ func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
 			events = append(events, paymenttest.Encode(paymenttest.Event()))
 		}
 		w := newWorld(t)
-		for _, fate := range []intake.Fate{intake.Published, intake.Duplicate} {
+		for _, result := range []intake.EventResult{intake.Published, intake.Duplicate} {
 			_, r := w.send(events...)
-			if diff := cmp.Diff(intake.EventIDs{fate: idsOf(t, events[:want]...)}, r.EventIDs); diff != "" ||
+			if diff := cmp.Diff(intake.EventIDs{result: idsOf(t, events[:want]...)}, r.EventIDs); diff != "" ||
 				r.EventIDs.Len() != want {
-				t.Errorf("%d %s: %d eventIds: %s", n, fate, r.EventIDs.Len(), diff)
+				t.Errorf("%d %s: %d eventIds: %s", n, result, r.EventIDs.Len(), diff)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package lambdaruntime has what every Lambda function of Payhook needs: Go's runtime ([Tune]), and log lines with
-// metrics ([Log]).
+// Package lambdaruntime has what every Lambda function of Payhook needs: Go's runtime ([Adapt]), and log lines
+// with metrics ([Log]).
 package lambdaruntime
 
 import (

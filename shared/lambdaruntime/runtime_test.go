@@ -34,7 +34,7 @@ func TestTheRuntimeFitsTheMemoryOfTheFunction(t *testing.T) {
 		runtime.GOMAXPROCS(3)
 		debug.SetGCPercent(100)
 		debug.SetMemoryLimit(math.MaxInt64)
-		lambdaruntime.Tune(func(name string) string { return c.env[name] })
+		lambdaruntime.Adapt(func(name string) string { return c.env[name] })
 		if got := runtime.GOMAXPROCS(0); got != c.procs {
 			t.Errorf("%s: GOMAXPROCS is %d, want %d", name, got, c.procs)
 		}

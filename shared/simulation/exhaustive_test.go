@@ -25,7 +25,7 @@ type script struct {
 func (s *script) pick(int) int { return 0 }
 
 // schedulesEmpty lets one empty shard represent all.
-func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "pending/1" }
+func (s *script) schedulesEmpty(_ *environment, sh string) bool { return sh == "pending/1" }
 func (s *script) fault(_ *world, c *call) fault {
 	if f, ok := s.faults[c.n]; ok {
 		return f

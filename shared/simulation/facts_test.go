@@ -206,10 +206,10 @@ func (f *facts) begin(c *call) {
 	inv := c.inv
 	keys := c.op == writeKey || c.op == spendKey
 	if inv.sent != nil && !inv.sent.genuine() && c.op.writes() && !keys {
-		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
+		f.violated("%s: %s for a delivery that is not authentic", c.environment.name, c.op)
 	}
 	if d := inv.decision; d != nil && !d.may(c.op) {
-		f.violated("%s: %s, while it decides about %s", c.instance.name, c.op, d.name)
+		f.violated("%s: %s, while it decides about %s", c.environment.name, c.op, d.name)
 	}
 	if c.op == mark {
 		for _, id := range c.ids {
@@ -235,12 +235,12 @@ func (f *facts) out(c *call) {
 		c.sends = append(c.sends, s)
 		switch {
 		case g == nil:
-			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, id)
+			f.violated("%s puts %s on the bus, which was not recorded", c.environment.name, id)
 			continue
 		case g.state != ledger.Pending:
-			f.violated("%s puts %s on the bus, which the ledger has as %s", c.instance.name, id, g.state)
+			f.violated("%s puts %s on the bus, which the ledger has as %s", c.environment.name, id, g.state)
 		case g.owner != c.inv:
-			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, id, g.owner.name)
+			f.violated("%s puts %s on the bus, which %s holds", c.environment.name, id, g.owner.name)
 		}
 		s.event = g.event
 		g.sends = append(g.sends, s)
@@ -248,7 +248,7 @@ func (f *facts) out(c *call) {
 }
 
 // recorded handles that an event was written as pending.
-func (f *facts) recorded(i *instance, id string) {
+func (f *facts) recorded(i *environment, id string) {
 	old, inv := f.latest[id], f.executing.inv
 	items, _ := f.w.ledger.Get(context.Background(), []string{id}, true)
 	e := f.eventOf(string(items[id].Detail))
@@ -263,7 +263,7 @@ func (f *facts) recorded(i *instance, id string) {
 		at: f.executing.made, since: f.w.moment, before: old}
 	conflict := inv.decision != nil && inv.decision.parked.Reason == proof.Conflict
 	if conflict { // a replay only records; redrive publishes
-		g.owner = &invocation{instance: i, done: true}
+		g.owner = &invocation{environment: i, done: true}
 	}
 	switch {
 	case old == nil:
@@ -298,7 +298,7 @@ func (inv *invocation) brings(e *event) bool {
 }
 
 // updated handles that an item of the ledger was changed.
-func (f *facts) updated(i *instance, what op, id string) {
+func (f *facts) updated(i *environment, what op, id string) {
 	g, inv := f.latest[id], f.executing.inv
 	from := ledger.Pending
 	if what.isDecision() {
@@ -348,10 +348,10 @@ func (f *facts) decisionWritten(g *generation, what op) {
 	d := c.inv.decision
 	switch {
 	case d == nil || d.name != g.id || d.dismiss != (what == dismissEvent):
-		f.violated("%s: %s of %s without a decision", c.instance.name, what, g)
+		f.violated("%s: %s of %s without a decision", c.environment.name, what, g)
 		return
 	case g.entered[ledger.Parked] > c.begun:
-		f.violated("%s: %s of %s, which was parked after the decision", c.instance.name, what, g)
+		f.violated("%s: %s of %s, which was parked after the decision", c.environment.name, what, g)
 	}
 	if d.done = true; d.dismiss {
 		f.DismissedEvents++
@@ -360,7 +360,7 @@ func (f *facts) decisionWritten(g *generation, what op) {
 	}
 	f.ReplayedEvents++
 	g.enter(f, ledger.Pending)
-	g.owner = &invocation{instance: c.instance, done: true} // redrive publishes it
+	g.owner = &invocation{environment: c.environment, done: true} // redrive publishes it
 }
 
 // decide records that the storing of a decision about a delivery started.
@@ -501,11 +501,11 @@ func (f *facts) effect(c *call, out any, err error) {
 		detail := string(got.Detail)
 		e := f.eventOf(detail)
 		if e == nil || !f.authentic[e.raw] {
-			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, detail)
+			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.environment.name, detail)
 			continue
 		}
 		if s := c.sends[n]; s.of != nil && s.event != e {
-			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
+			f.violated("%s puts %s on the bus, which is not the recorded version", c.environment.name, e)
 		}
 		if (detail != e.raw) != e.isLarge() {
 			f.violated("%s is sent in the wrong form for its size", e)
@@ -681,8 +681,8 @@ func (f *facts) explain(g *generation, on []*send, c *counts) {
 		for j, earlier := range on[:i+1] {
 			switch why := causeOf(g, earlier, later.call.sent); {
 			case why == nil:
-				f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name,
-					later.call.instance.name)
+				f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.environment.name,
+					later.call.environment.name)
 			case j < i: // each extra publication is counted once
 			case g.entered[ledger.Published] > 0 && earlier.effect > g.entered[ledger.Published]:
 				c.Overtaken++
@@ -761,14 +761,14 @@ type line struct {
 	result string
 }
 
-func (w *world) log(i *instance, op, what string, f fault, result string) {
+func (w *world) log(i *environment, op, what string, f fault, result string) {
 	w.lines = append(w.lines, line{time.Since(w.start), i.name, op, what, f, result})
 }
 
 // String returns the history as text.
 func (w *world) String() string {
 	var b strings.Builder
-	for _, i := range w.instances {
+	for _, i := range w.environments {
 		if i.skew != 0 {
 			fmt.Fprintf(&b, "the clock of %s is off by %v\n", i.name, i.skew)
 		}

@@ -78,7 +78,7 @@ const (
 	freezeBriefly      // the caller is suspended for some seconds
 	freezeLong         // the caller is suspended past its deadline
 	lag                // takes effect; the index lags
-	redeliver          // the same delivery arrives at another instance
+	redeliver          // the same delivery arrives at another environment
 	redriveFirst       // a run of redrive starts
 	noKey              // the key endpoint answers 200 without a key
 	kinds
@@ -173,7 +173,7 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 
 var (
-	errDead    = errors.New("the instance has crashed")
+	errDead    = errors.New("the environment has crashed")
 	errTimeout = &failure{"no answer in time", true}
 )
 

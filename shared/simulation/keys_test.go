@@ -116,7 +116,7 @@ func (f *facts) unauthentic(inv *invocation) {
 		f.violated("%s answers %s to an authentic delivery", inv.name, inv.result.Outcome)
 		return
 	}
-	// An instance that could not read the table does not know the key, and caches that for some time.
+	// An environment that could not read the table does not know the key, and caches that for some time.
 	f.w.mu.Lock()
 	blind := time.Since(inv.noTable) <= keyTTL+webhookTime
 	f.w.mu.Unlock()
@@ -138,7 +138,7 @@ func (f *facts) outOfBudget(inv *invocation) {
 			return
 		}
 	}
-	// An instance that does not know the sender reads the table again after a minute.
+	// An environment that does not know the sender reads the table again after a minute.
 	if !inv.result.Key.TableFailed && !w.senderKnown.IsZero() && time.Since(w.senderKnown) > time.Minute+webhookTime {
 		f.violated("%s finds the budget used up for a known sender whose reserve is not used", inv.name)
 	}
@@ -244,8 +244,8 @@ func rotationHistory(seed uint64) (*world, counts) {
 	return w, w.facts.check()
 }
 
-// keyFaults draws the faults of a history about keys. Calls of the table do not fail: without the table each instance
-// decides alone, which the tests of package keys cover.
+// keyFaults draws the faults of a history about keys. Calls of the table do not fail: without the table each
+// environment decides alone, which the tests of package keys cover.
 type keyFaults struct{ *randomDecider }
 
 func (k keyFaults) fault(w *world, c *call) fault {

@@ -51,14 +51,14 @@ type outage struct {
 }
 
 func (r *randomDecider) pick(n int) int {
-	// Mostly in order, so that calls of different instances overlap.
+	// Mostly in order, so that calls of different environments overlap.
 	if r.IntN(4) > 0 {
 		return 0
 	}
 	return r.IntN(n)
 }
 
-func (r *randomDecider) schedulesEmpty(i *instance, shard string) bool {
+func (r *randomDecider) schedulesEmpty(i *environment, shard string) bool {
 	n, _ := strconv.Atoi(strings.TrimPrefix(shard, "pending/"))
 	return (r.seed*31+uint64(i.n)*7+uint64(n))%97 == 0
 }
@@ -82,7 +82,7 @@ func (r *randomDecider) fault(w *world, c *call) fault {
 	case f.kind == late:
 		longest := kindLate
 		if (c.op == put || c.op.parksOrDecides()) && r.IntN(2) == 0 {
-			longest = 4 * time.Minute // meanwhile other instances publish and mark the event
+			longest = 4 * time.Minute // meanwhile other environments publish and mark the event
 		}
 		f.by = r.upTo(longest)
 	}
@@ -179,7 +179,7 @@ func newRandomDecider(seed uint64) *randomDecider {
 	return r
 }
 
-// skew draws how much the clock of an instance is off.
+// skew draws how much the clock of an environment is off.
 func (r *randomDecider) skew() time.Duration {
 	if r.IntN(3) > 0 {
 		return 0

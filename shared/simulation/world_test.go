@@ -44,9 +44,9 @@ func init() {
 
 // decider makes the random decisions of a history.
 type decider interface {
-	fault(w *world, c *call) fault                 // of a call
-	pick(n int) int                                // which of n calls continues; the first has waited longest
-	schedulesEmpty(i *instance, shard string) bool // whether the scheduler handles the query of an empty shard
+	fault(w *world, c *call) fault                    // of a call
+	pick(n int) int                                   // which of n calls continues; the first has waited longest
+	schedulesEmpty(i *environment, shard string) bool // whether the scheduler handles the query of an empty shard
 }
 
 // setup has the options of a world.
@@ -65,7 +65,7 @@ type setup struct {
 	again       bool          // deliveries that were replayed or dismissed before are replayed as well
 }
 
-// world is the environment of the code under test: time, the services, and the scheduler. Fields that mu does not guard
+// world is what surrounds the code under test: time, the services, and the scheduler. Fields that mu does not guard
 // belong to the goroutine of the world, which continues only when every other goroutine is blocked.
 type world struct {
 	setup
@@ -85,13 +85,13 @@ type world struct {
 
 	pending       []*call
 	plan          []planned
-	instances     []*instance
+	environments  []*environment
 	underway      int
 	begun         bool // an invocation began since the world last waited
 	moment        int  // a logical clock that orders effects
 	calls         int  // that can have a fault
 	withoutFaults bool
-	failing       map[string]error // calls that fail permanently, by instance and op
+	failing       map[string]error // calls that fail permanently, by environment and op
 	rejected      map[string]string
 	poison        map[string]bool // events that make every request with them fail
 	interfered    int
@@ -122,16 +122,17 @@ func newWorld(s setup, d decider) *world {
 	return w
 }
 
-// instance is an instance of a function: its code, its clock and its clients. It handles one invocation at a time.
-type instance struct {
+// environment is an execution environment of a function: its code, its clock and its clients. It handles one invocation
+// at a time.
+type environment struct {
 	w    *world
 	n    int
 	name string
 	skew time.Duration
 
-	receiver *intake.Receiver // of a webhook instance
-	redriver *intake.Redriver // of a redrive instance
-	replayer *intake.Replayer // of a replay instance
+	receiver *intake.Receiver // of a webhook environment
+	redriver *intake.Redriver // of a redrive environment
+	replayer *intake.Replayer // of a replay environment
 	parking  bucket           // likewise
 
 	current *invocation
@@ -148,7 +149,7 @@ type instance struct {
 
 // invocation is one call of a function.
 type invocation struct {
-	*instance
+	*environment
 	sent     *sent
 	decision *decision
 	deadline time.Time
@@ -168,10 +169,10 @@ type sent struct {
 	answered func(inv *invocation, status int)
 }
 
-func (w *world) newInstance(kind string, skew time.Duration) *instance {
-	i := &instance{w: w, n: len(w.instances), skew: skew}
+func (w *world) newInstance(kind string, skew time.Duration) *environment {
+	i := &environment{w: w, n: len(w.environments), skew: skew}
 	i.name = kind + " " + strconv.Itoa(i.n)
-	w.instances = append(w.instances, i)
+	w.environments = append(w.environments, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	table := ledger.New(store{i}, ledger.Options{Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now})
 	events := bus.New(eventBus{i}, "payhook", 1<<20)
@@ -200,14 +201,14 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 }
 
 // mechanisms returns how the deliveries of a world are authenticated.
-func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanisms) {
+func (w *world) mechanisms(i *environment, now func() time.Time) (m intake.Mechanisms) {
 	if w.mechanism != byMTLS {
 		m.Signature = &intake.Signature{Scheme: scheme, Tolerance: 5 * time.Minute,
 			Keys: fixedKeys{}}
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
 			m.Signature.Keys = keys.New(keys.NewEndpoint(&http.Client{Transport: i}, &base, 3*time.Second),
-				keyStore{Memory: w.keys, instance: i}, w.keyEndpoint.options(now))
+				keyStore{Memory: w.keys, environment: i}, w.keyEndpoint.options(now))
 		}
 	}
 	if w.mechanism != bySignature {
@@ -216,9 +217,9 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 	return m
 }
 
-// free returns an instance of a kind that can handle an invocation.
-func (w *world) free(kind string) *instance {
-	for _, i := range w.instances {
+// free returns an environment of a kind that can handle an invocation.
+func (w *world) free(kind string) *environment {
+	for _, i := range w.environments {
 		if i.current == nil && !i.dead && !i.replaced && i.frozen == nil && strings.HasPrefix(i.name, kind) {
 			return i
 		}
@@ -226,20 +227,20 @@ func (w *world) free(kind string) *instance {
 	return w.newInstance(kind, 0)
 }
 
-// deliver invokes an instance with a delivery.
+// deliver invokes an environment with a delivery.
 func (w *world) deliver(s *sent) {
 	i := w.free("webhook")
 	w.facts.delivered(s)
-	inv, d := &invocation{instance: i, sent: s}, s.proved(s.at, w.mechanism)
+	inv, d := &invocation{environment: i, sent: s}, s.proved(s.at, w.mechanism)
 	w.invoke(inv, webhookTime, s.name, "is delivered", func(ctx context.Context) {
 		inv.result = i.receiver.Receive(ctx, d)
 	})
 }
 
-// redrive invokes an instance for a run of redrive.
+// redrive invokes an environment for a run of redrive.
 func (w *world) redrive() {
 	i := w.free("redrive")
-	w.invoke(&invocation{instance: i}, redriveTime, "", "starts a run", func(ctx context.Context) {
+	w.invoke(&invocation{environment: i}, redriveTime, "", "starts a run", func(ctx context.Context) {
 		i.redriver.Run(ctx)
 	})
 }
@@ -280,10 +281,10 @@ func (d *decision) may(o op) bool {
 	return d.parked.Reason == proof.Invalid || d.version == intake.ParkedVersion
 }
 
-// makeDecision invokes an instance for a decision, as the redrive function does.
+// makeDecision invokes an environment for a decision, as the redrive function does.
 func (w *world) makeDecision(d *decision) {
 	i := w.free("replay")
-	inv := &invocation{instance: i, decision: d}
+	inv := &invocation{environment: i, decision: d}
 	by := ledger.Note{By: i.name, At: time.Now(), Reason: "a person decided"}
 	what := "is replayed"
 	if d.dismiss {
@@ -357,9 +358,9 @@ func (w *world) endLargeEvents() {
 	}
 }
 
-// redeploy replaces all instances. Invocations that have started end on the old ones.
+// redeploy replaces all environments. Invocations that have started end on the old ones.
 func (w *world) redeploy() {
-	for _, i := range w.instances {
+	for _, i := range w.environments {
 		if !i.dead {
 			w.log(i, "", "", fault{}, "is replaced")
 			i.replaced = true
@@ -369,7 +370,7 @@ func (w *world) redeploy() {
 
 // invoke starts an invocation. do is the code of the function.
 func (w *world) invoke(inv *invocation, timeout time.Duration, name, what string, do func(context.Context)) {
-	i := inv.instance
+	i := inv.environment
 	w.moment++
 	inv.begun, inv.deadline = w.moment, time.Now().Add(timeout)
 	i.current = inv
@@ -406,8 +407,8 @@ func (w *world) after(d time.Duration, do func()) {
 	w.plan = append(w.plan, planned{time.Now().Add(d), do})
 }
 
-// kill ends an instance: it sends no further call, and its answer is lost.
-func (w *world) kill(i *instance, why string) {
+// kill ends an environment: it sends no further call, and its answer is lost.
+func (w *world) kill(i *environment, why string) {
 	if i.dead {
 		return
 	}
@@ -425,7 +426,7 @@ func (w *world) kill(i *instance, why string) {
 		inv.cancel()
 	}
 	w.pending = slices.DeleteFunc(w.pending, func(c *call) bool {
-		if c.instance != i || c.fault.kind == late {
+		if c.environment != i || c.fault.kind == late {
 			return false
 		}
 		c.reply <- answer{err: errDead}
@@ -433,8 +434,8 @@ func (w *world) kill(i *instance, why string) {
 	})
 }
 
-// freeze suspends an instance.
-func (w *world) freeze(i *instance, d time.Duration) {
+// freeze suspends an environment.
+func (w *world) freeze(i *environment, d time.Duration) {
 	if i.dead || i.frozen != nil {
 		return
 	}
@@ -465,7 +466,7 @@ func (w *world) freeze(i *instance, d time.Duration) {
 
 // call is a call of a service.
 type call struct {
-	*instance
+	*environment
 	inv       *invocation
 	op        op
 	key       string   // distinguishes it from concurrent calls
@@ -496,15 +497,15 @@ type answer struct {
 }
 
 // try makes a call and waits for its answer.
-func (i *instance) try(ctx context.Context, c *call) (any, error) {
+func (i *environment) try(ctx context.Context, c *call) (any, error) {
 	w := i.w
-	c.instance, c.ctx, c.reply = i, ctx, make(chan answer, 1)
+	c.environment, c.ctx, c.reply = i, ctx, make(chan answer, 1)
 	w.mu.Lock()
 	if i.dead {
 		w.mu.Unlock()
 		return nil, errDead
 	}
-	c.inv = cmp.Or(i.current, &invocation{instance: i}) // a lookup of a key continues without one
+	c.inv = cmp.Or(i.current, &invocation{environment: i}) // a lookup of a key continues without one
 	c.outOfTime = ctx.Err() != nil && i.frozen == nil
 	w.inbox = append(w.inbox, c)
 	w.mu.Unlock()
@@ -534,7 +535,8 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 }
 
 // do makes a call with the retries of the client.
-func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
+func do[T any](i *environment, ctx context.Context, op op, key string, ids []string,
+	work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
 	if op == put || op == fetchKey {
 		attempts = 1
@@ -557,18 +559,18 @@ func do[T any](i *instance, ctx context.Context, op op, key string, ids []string
 	}
 }
 
-// keyStore is the store of keys, as an instance calls it.
+// keyStore is the store of keys, as an environment calls it.
 type keyStore struct {
 	*keys.Memory // of the world
-	*instance
+	*environment
 }
 
 func (s keyStore) Get(ctx context.Context, id string) (*keys.Record, error) {
-	return do(s.instance, ctx, readKey, id, nil, func() (*keys.Record, error) { return s.Memory.Get(ctx, id) })
+	return do(s.environment, ctx, readKey, id, nil, func() (*keys.Record, error) { return s.Memory.Get(ctx, id) })
 }
 
 func (s keyStore) Sender(ctx context.Context, name string) (time.Time, error) {
-	return do(s.instance, ctx, readKey, name, nil, func() (time.Time, error) { return s.Memory.Sender(ctx, name) })
+	return do(s.environment, ctx, readKey, name, nil, func() (time.Time, error) { return s.Memory.Sender(ctx, name) })
 }
 
 // keyWrite is the result of a Put.
@@ -582,7 +584,7 @@ func (s keyStore) Put(ctx context.Context, r keys.Record, version string) (bool,
 	if r.Answer == keys.None {
 		what = spendKey
 	}
-	w, err := do(s.instance, ctx, what, r.ID, nil, func() (w keyWrite, err error) {
+	w, err := do(s.environment, ctx, what, r.ID, nil, func() (w keyWrite, err error) {
 		w.stored, w.instead, err = s.Memory.Put(ctx, r, version)
 		return w, err
 	})
@@ -590,14 +592,14 @@ func (s keyStore) Put(ctx context.Context, r keys.Record, version string) (bool,
 }
 
 func (s keyStore) RecordSender(ctx context.Context, name string, now, oldest, expires time.Time) (time.Time, error) {
-	return do(s.instance, ctx, writeKey, name, nil, func() (time.Time, error) {
+	return do(s.environment, ctx, writeKey, name, nil, func() (time.Time, error) {
 		s.w.senderKnown = cmp.Or(s.w.senderKnown, time.Now())
 		return s.Memory.RecordSender(ctx, name, now, oldest, expires)
 	})
 }
 
 func (s keyStore) Take(ctx context.Context, name string, limit int, expires time.Time) (bool, error) {
-	return do(s.instance, ctx, spendKey, name, nil, func() (bool, error) {
+	return do(s.environment, ctx, spendKey, name, nil, func() (bool, error) {
 		left, err := s.Memory.Take(ctx, name, limit, expires)
 		if left {
 			s.w.taken[name]++
@@ -606,8 +608,8 @@ func (s keyStore) Take(ctx context.Context, name string, limit int, expires time
 	})
 }
 
-// store is the store of the ledger, as an instance calls it.
-type store struct{ *instance }
+// store is the store of the ledger, as an environment calls it.
+type store struct{ *environment }
 
 func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	ids, what := make([]string, len(writes)), postpone
@@ -624,7 +626,7 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteR
 			ledger.Dismissed: dismissEvent}[w.Item.State]
 	}
 	// It fails for some of the items if the fault says so.
-	results, err := do(s.instance, ctx, what, ids[0], ids, func() ([]ledger.WriteResult, error) {
+	results, err := do(s.environment, ctx, what, ids[0], ids, func() ([]ledger.WriteResult, error) {
 		results, hit := make([]ledger.WriteResult, len(ids)), s.w.facts.executing.fault
 		for n := range results {
 			fails := hit.kind.ofEntries() && hit.hits(n)
@@ -634,9 +636,9 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteR
 			switch {
 			case !results[n].Done:
 			case what == record:
-				s.w.facts.recorded(s.instance, ids[n])
+				s.w.facts.recorded(s.environment, ids[n])
 			default:
-				s.w.facts.updated(s.instance, what, ids[n])
+				s.w.facts.updated(s.environment, what, ids[n])
 			}
 			if fails {
 				results[n] = ledger.WriteResult{Err: errors.New(hit.code)}
@@ -651,7 +653,7 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteR
 }
 
 func (s store) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
-	return do(s.instance, ctx, readKnown, ids[0], nil, func() (map[string]ledger.Item, error) {
+	return do(s.environment, ctx, readKnown, ids[0], nil, func() (map[string]ledger.Item, error) {
 		return s.w.ledger.Get(context.Background(), ids, content)
 	})
 }
@@ -661,7 +663,7 @@ func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledge
 		return nil, nil, nil
 	}
 	var next *ledger.Item
-	items, err := do(s.instance, ctx, query, "shard "+q.Shard, nil, func() (items []ledger.Item, err error) {
+	items, err := do(s.environment, ctx, query, "shard "+q.Shard, nil, func() (items []ledger.Item, err error) {
 		items, next, err = s.w.ledger.Query(context.Background(), q)
 		return items, err
 	})
@@ -671,7 +673,7 @@ func (s store) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledge
 // unscheduled reports whether a query is of an empty shard and not handled by the scheduler. Most shards are empty, and
 // a run of redrive queries all 64, so the scheduler handles only some of these queries. Another 64 queries only measure
 // the age of postponed items.
-func (i *instance) unscheduled(ctx context.Context, q ledger.Query) bool {
+func (i *environment) unscheduled(ctx context.Context, q ledger.Query) bool {
 	i.w.mu.Lock()
 	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (q.Later || !i.w.decide.schedulesEmpty(i, q.Shard))
 	i.w.mu.Unlock()
@@ -679,8 +681,8 @@ func (i *instance) unscheduled(ctx context.Context, q ledger.Query) bool {
 	return plain && len(items) == 0
 }
 
-// eventBus is the bus, as an instance calls it.
-type eventBus struct{ *instance }
+// eventBus is the bus, as an environment calls it.
+type eventBus struct{ *environment }
 
 func (b eventBus) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
 	entries = slices.Clone(entries) // the caller reuses the slice
@@ -688,26 +690,26 @@ func (b eventBus) Put(ctx context.Context, entries []bus.Entry) ([]error, error)
 	for n, e := range entries {
 		ids[n] = b.w.facts.idOf(string(e.Detail))
 	}
-	return do(b.instance, ctx, put, ids[0], ids, func() ([]error, error) {
+	return do(b.environment, ctx, put, ids[0], ids, func() ([]error, error) {
 		return b.w.bus.Put(context.Background(), entries)
 	})
 }
 
-// bucket is a bucket, as an instance calls it.
+// bucket is a bucket, as an environment calls it.
 type bucket struct {
 	*objects.Memory // of the world
-	*instance
+	*environment
 	op op
 }
 
 func (b bucket) Put(ctx context.Context, key string, body []byte) error {
-	_, err := do(b.instance, ctx, b.op, key, nil, func() (any, error) { return key, b.Memory.Put(ctx, key, body) })
+	_, err := do(b.environment, ctx, b.op, key, nil, func() (any, error) { return key, b.Memory.Put(ctx, key, body) })
 	return err
 }
 
 func (b bucket) Create(ctx context.Context, key string, body []byte) (existed bool, err error) {
 	tried := false // an attempt of this call can have written it
-	return do(b.instance, ctx, b.op, key, nil, func() (bool, error) {
+	return do(b.environment, ctx, b.op, key, nil, func() (bool, error) {
 		own := tried
 		tried = true
 		existed, err := b.Memory.Create(ctx, key, body)
@@ -720,7 +722,7 @@ func (b bucket) Create(ctx context.Context, key string, body []byte) (existed bo
 
 func (b bucket) List(ctx context.Context, prefix, after string, limit int) (page []objects.Object, more bool,
 	err error) {
-	page, err = do(b.instance, ctx, findLarge, prefix, nil, func() (found []objects.Object, err error) {
+	page, err = do(b.environment, ctx, findLarge, prefix, nil, func() (found []objects.Object, err error) {
 		found, more, err = b.Memory.List(ctx, prefix, after, limit)
 		return found, err
 	})
@@ -728,7 +730,7 @@ func (b bucket) List(ctx context.Context, prefix, after string, limit int) (page
 }
 
 // RoundTrip answers for the key endpoint.
-func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
+func (i *environment) RoundTrip(r *http.Request) (*http.Response, error) {
 	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	return do(i, r.Context(), fetchKey, id, nil, func() (*http.Response, error) {
 		if w := i.w; w.keyEndpoint != nil {
@@ -791,7 +793,7 @@ func (w *world) admit() {
 		if c.failed == 0 {
 			w.moment++
 			c.failed = w.moment
-			if c.op == put && !c.instance.dead {
+			if c.op == put && !c.environment.dead {
 				w.facts.Unpublished++
 			}
 		}
@@ -800,7 +802,7 @@ func (w *world) admit() {
 	w.mu.Unlock()
 	if len(inbox) > 1 {
 		slices.SortFunc(inbox, func(a, b *call) int {
-			return cmp.Or(cmp.Compare(a.instance.n, b.instance.n), cmp.Compare(a.op, b.op), cmp.Compare(a.key, b.key))
+			return cmp.Or(cmp.Compare(a.environment.n, b.environment.n), cmp.Compare(a.op, b.op), cmp.Compare(a.key, b.key))
 		})
 	}
 	for _, c := range inbox {
@@ -829,7 +831,7 @@ func (w *world) admitCall(c *call) {
 		w.moment++
 		c.failed = w.moment
 		if c.outOfTime {
-			w.log(c.instance, c.op.String(), c.key, fault{}, "not sent: the context has ended")
+			w.log(c.environment, c.op.String(), c.key, fault{}, "not sent: the context has ended")
 		}
 		return
 	}
@@ -853,7 +855,7 @@ func (w *world) admitCall(c *call) {
 func (w *world) delay(c *call) {
 	switch c.fault.kind {
 	case slow, slowest, late, timeoutBefore:
-		if c.instance.frozen != nil {
+		if c.environment.frozen != nil {
 			c.fault = fault{}
 			return
 		}
@@ -954,7 +956,7 @@ func (w *world) step() bool {
 	var ready [64]int
 	n := 0
 	for i, c := range w.pending {
-		if n < len(ready) && !c.at.After(now) && (c.instance.frozen == nil || c.fault.kind == late) {
+		if n < len(ready) && !c.at.After(now) && (c.environment.frozen == nil || c.fault.kind == late) {
 			ready[n] = i
 			n++
 		}
@@ -1003,12 +1005,12 @@ func (w *world) failBefore(c *call) bool {
 		w.answer(c, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(strings.NewReader(`{"message":"Service Unavailable"}`))}, nil)
 	case crashBefore:
-		w.log(c.instance, c.op.String(), c.key, f, "")
-		w.kill(c.instance, "struck")
+		w.log(c.environment, c.op.String(), c.key, f, "")
+		w.kill(c.environment, "struck")
 	case freezeBriefly:
 		w.suspend(c, kindBrief)
 	case freezeLong:
-		c.instance.zombie = true
+		c.environment.zombie = true
 		w.suspend(c, kindLong)
 	default:
 		return false
@@ -1016,10 +1018,10 @@ func (w *world) failBefore(c *call) bool {
 	return true
 }
 
-// suspend suspends the instance of a call, which continues without a fault.
+// suspend suspends the environment of a call, which continues without a fault.
 func (w *world) suspend(c *call, d time.Duration) {
-	w.log(c.instance, c.op.String(), c.key, c.fault, "")
-	w.freeze(c.instance, d)
+	w.log(c.environment, c.op.String(), c.key, c.fault, "")
+	w.freeze(c.environment, d)
 	c.fault = fault{}
 	w.pending = append(w.pending, c)
 }
@@ -1028,7 +1030,7 @@ func (w *world) suspend(c *call, d time.Duration) {
 func (w *world) startLasting(c *call) {
 	switch f := c.fault; f.kind {
 	case failing:
-		w.failing[c.instance.name+c.op.String()] = errorOf(f.kind, c.op)
+		w.failing[c.environment.name+c.op.String()] = errorOf(f.kind, c.op)
 	case lag:
 		w.ledger.Lag(true)
 		w.after(kindLag, func() { w.ledger.Lag(false) })
@@ -1048,7 +1050,7 @@ func (w *world) lasting(c *call) error {
 	if w.withoutFaults {
 		return nil
 	}
-	if err := w.failing[c.instance.name+c.op.String()]; err != nil {
+	if err := w.failing[c.environment.name+c.op.String()]; err != nil {
 		return err
 	}
 	if c.op == put && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
@@ -1077,7 +1079,7 @@ func (w *world) rejectEntries(c *call) {
 
 // answerAfter answers a call that took effect, unless its fault prevents this.
 func (w *world) answerAfter(c *call, out any, err error) {
-	takesEffect := func() { w.log(c.instance, c.op.String(), c.key, c.fault, "takes effect") }
+	takesEffect := func() { w.log(c.environment, c.op.String(), c.key, c.fault, "takes effect") }
 	switch c.fault.kind {
 	case errorAfter, partialLost:
 		w.answer(c, nil, errorOf(errorAfter, c.op))
@@ -1088,7 +1090,7 @@ func (w *world) answerAfter(c *call, out any, err error) {
 		takesEffect()
 	case crashAfter:
 		takesEffect()
-		w.kill(c.instance, "struck")
+		w.kill(c.environment, "struck")
 		c.reply <- answer{err: errDead}
 	default:
 		w.answer(c, out, err)
@@ -1098,7 +1100,7 @@ func (w *world) answerAfter(c *call, out any, err error) {
 // answer returns the result of a call, unless its caller is gone.
 func (w *world) answer(c *call, out any, err error) {
 	w.mu.Lock()
-	gone := c.abandoned || c.instance.dead
+	gone := c.abandoned || c.environment.dead
 	w.mu.Unlock()
 	if len(c.reply) > 0 || c.answered > 0 || c.failed > 0 {
 		return
@@ -1106,7 +1108,7 @@ func (w *world) answer(c *call, out any, err error) {
 	w.moment++
 	if gone {
 		c.failed = w.moment
-	} else if frozen := c.instance.frozen; frozen != nil {
+	} else if frozen := c.environment.frozen; frozen != nil {
 		// A suspended caller gets the answer when it continues.
 		w.after(kindBrief, func() { w.answer(c, out, err) })
 		return
@@ -1126,7 +1128,7 @@ func (w *world) answer(c *call, out any, err error) {
 	if err != nil {
 		result = err.Error()
 	}
-	w.log(c.instance, c.op.String(), c.key, c.fault, result)
+	w.log(c.environment, c.op.String(), c.key, c.fault, result)
 	c.reply <- answer{out, err}
 }
 
@@ -1142,12 +1144,12 @@ func (w *world) finish(inv *invocation) {
 	}
 	w.moment++
 	if d := inv.decision; d != nil {
-		w.log(inv.instance, "", d.name, fault{}, fmt.Sprintf("%s, error: %v", inv.result.Outcome, d.err))
+		w.log(inv.environment, "", d.name, fault{}, fmt.Sprintf("%s, error: %v", inv.result.Outcome, d.err))
 		w.facts.decided(inv)
 		return
 	}
 	if inv.sent == nil {
-		w.log(inv.instance, "", "", fault{}, "ends a run")
+		w.log(inv.environment, "", "", fault{}, "ends a run")
 		return
 	}
 	// Without other faults, only rejected events are pending.
@@ -1156,7 +1158,7 @@ func (w *world) finish(inv *invocation) {
 		w.facts.violated("EventBridge rejects %d events, and %d are pending", len(w.poison), r.Pending)
 	}
 	status := w.facts.answer(inv)
-	w.log(inv.instance, "", inv.sent.name, fault{}, inv.result.Outcome.Name)
+	w.log(inv.environment, "", inv.sent.name, fault{}, inv.result.Outcome.Name)
 	if inv.sent.answered != nil {
 		inv.sent.answered(inv, status)
 	}
