@@ -137,16 +137,19 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, by Authenticatio
 	r.EventIDs, r.Deviations = EventIDs{}, deviationsOf(delivery.Events)
 	items, conflicts, err := p.record(ctx, delivery, inv, &r)
 	left := inv.workUntil.Sub(p.opts.Now())
-	var wg sync.WaitGroup
+	var evidence sync.WaitGroup
+	var evidenceErr error // this and the time are the goroutine's until it has ended
+	var evidenceTook int64
 	if err == nil && p.opts.Evidence != nil {
-		wg.Go(func() {
+		evidence.Go(func() {
 			begin := p.opts.Now()
-			err = p.storeEvidence(ctx, payload, by, p.publishTime(1, left))
-			r.Steps.Evidence = p.since(begin)
+			evidenceErr = p.storeEvidence(ctx, payload, by, p.publishTime(1, left))
+			evidenceTook = p.since(begin)
 		})
 	}
 	failed := p.publish(ctx, items, p.publishTime(len(items), left), &r)
-	wg.Wait()
+	evidence.Wait()
+	err, r.Steps.Evidence = cmp.Or(err, evidenceErr), evidenceTook
 	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
 	if err == nil {
 		err = p.parkParts(ctx, delivery, conflicts, payload, before, &r)
