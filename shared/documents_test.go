@@ -7,21 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
@@ -291,33 +288,6 @@ func TestTheTableOfCryptographyIsThatOfTheCode(t *testing.T) {
 		if !strings.Contains(table, "| "+row+" | "+want) {
 			t.Errorf("the row %q does not say %q", row, want)
 		}
-	}
-}
-
-func TestTheDocumentListsEveryOutcome(t *testing.T) {
-	_, table, found := strings.Cut(documents(t)["functions/README.md"], "\n| status | outcomes in the log |\n")
-	if !found {
-		t.Fatal("the document has no table of outcomes")
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	want := intake.Outcomes()
-	for _, line := range strings.Split(table, "\n")[1:] {
-		cells := strings.Split(line, " | ")
-		status, _ := strconv.Atoi(strings.Trim(cells[0], "| `")) // 0 for successStatus
-		for _, match := range regexp.MustCompile("`([^` ]+)`").FindAllStringSubmatch(cells[1], -1) {
-			word := match[1]
-			outcome, ok := want[word]
-			switch {
-			case ok && outcome.Status != status:
-				t.Errorf("%s is answered %d, and the document says %s", word, outcome.Status, cells[0])
-			case !ok && (status == 0 || strings.Contains(word, "-")):
-				t.Errorf("%s is not an outcome", word)
-			}
-			delete(want, word)
-		}
-	}
-	for name, outcome := range want {
-		t.Errorf("the document does not list %s (%d %s)", name, outcome.Status, http.StatusText(outcome.Status))
 	}
 }
 

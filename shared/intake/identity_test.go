@@ -94,7 +94,7 @@ func TestADeliveryIsParkedOnceAllElseIsStored(t *testing.T) {
 		w := newEvidenceWorld(t)
 		w.send(first)
 		w.table.Fails, w.evidence.Fails, w.parking.Fails = c.table, c.evidence, c.parking
-		if r := w.deliver(payload); r.Outcome != c.want || r.Outcome.Status != 503 || r.Parked != "" ||
+		if r := w.deliver(payload); r.Outcome != c.want || !r.Outcome.Unavailable || r.Parked != "" ||
 			len(w.parking.Keys()) != 0 || len(w.evidence.Keys()) != 1+c.stored {
 			t.Errorf("%s: %+v", name, r)
 		}

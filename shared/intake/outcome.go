@@ -3,33 +3,23 @@ package intake
 import (
 	"cmp"
 	"errors"
-	"log/slog"
-	"net/http"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
-// Outcome is what became of a delivery, and how it is answered, counted and logged. Two outcomes are the same if
-// they are equal. The zero Outcome stands for none. As an error, it is the cause of itself.
+// Outcome is what became of a delivery or of a replay. Two outcomes are the same if they are equal. The zero Outcome
+// stands for none. As an error, it is the cause of itself.
 type Outcome struct {
-	Name string // stable: logs and reports have it
-	Text string // of the error, if no other package has one
-	Answer
-}
-
-// Answer is how a webhook with an outcome is answered, counted and logged.
-type Answer struct {
-	Status     int             // of HTTP; 0 for success, and for what is the outcome of a replay only
-	Detail     string          // for the sender; the outcome Invalid has that of its error
-	RetryAfter int             // seconds; 0 for none
-	Metric     settings.Metric // counts the webhook; zero: none does
-	Level      slog.Level
+	Name        string // stable: logs and reports have it
+	Text        string // of the error, if no other package has one
+	BeforeProof bool   // the webhook was not accepted, before it was found authentic
+	Unavailable bool   // a service failed: the sender must send the webhook again
+	OfReplay    bool   // no webhook has it
 }
 
 // Error returns a text that has nothing of a delivery.
@@ -38,116 +28,74 @@ func (o Outcome) Error() string { return "intake: " + cmp.Or(o.Text, o.Name) }
 // MarshalText returns the name.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.Name), nil }
 
-// AnswerTo returns the answer to a webhook with that outcome. Only Accepted and Conflict are answered with the status
-// of success. What a webhook can't have as its outcome is answered like LedgerUnavailable.
-func (o Outcome) AnswerTo(success int) Answer {
-	a := o.Answer
-	switch {
-	case o == Accepted || o == Conflict:
-		a.Status = success
-	case a.Status == 0:
-		return LedgerUnavailable.Answer
-	}
-	return a
-}
-
-// BeforeProof reports whether a webhook with that outcome was rejected before it was
-// found authentic.
-func (o Outcome) BeforeProof() bool {
-	switch o.Status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed:
-		return true
-	}
-	return o == KeyUnavailable || o == KeyOutOfBudget
-}
-
 // The outcomes. [CertificateOutcome] returns those of client certificates.
 var (
 	// Accepted: every event is recorded, now or before.
-	Accepted = Outcome{"accepted", "", Answer{Metric: settings.AcceptedMetric}}
+	Accepted = Outcome{Name: "accepted"}
 	// Conflict: an eventId was seen before with other content. The delivery is parked.
-	Conflict = Outcome{"conflict", "an eventId was seen before with other content",
-		Answer{Metric: settings.AcceptedMetric, Level: slog.LevelError}}
+	Conflict = Outcome{Name: "conflict", Text: "an eventId was seen before with other content"}
 
 	// Not read.
-	SenderNotAllowed = rejected("sender-not-allowed", "the source address is not allowed",
-		settings.SenderNotAllowedMetric, "The source address is not allowed.")
+	SenderNotAllowed = Outcome{Name: "sender-not-allowed", Text: "the source address is not allowed"}
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
-	NotAWebhookEvent = rejected("not-a-webhook-event", "not a webhook", settings.BadRequestMetric,
-		"The event is not a webhook.")
-	MethodNotAllowed = rejected("method-not-allowed", "the method is not one of webhooks",
-		settings.MethodNotAllowedMetric, "The method is not one of webhooks.")
-	PayloadEmpty = rejected("payload-empty", "the request has no body", settings.BadRequestMetric,
-		"The request has no body.")
-	PayloadEncoding = rejected("payload-encoding", "the body is not base64", settings.BadRequestMetric,
-		"The body can't be decoded.")
+	NotAWebhookEvent = beforeProof("not-a-webhook-event", "not a webhook")
+	MethodNotAllowed = beforeProof("method-not-allowed", "the method is not one of webhooks")
+	PayloadEmpty     = beforeProof("payload-empty", "the request has no body")
+	PayloadEncoding  = beforeProof("payload-encoding", "the body is not base64")
 
 	// Not authentic.
-	SignatureMissing   = unauthentic("signature-missing", "")   // signature, timestamp or key id is missing
-	SignatureRepeated  = unauthentic("signature-repeated", "")  // one of them came more than once
-	SignatureMalformed = unauthentic("signature-malformed", "") // one of them is malformed
-	TimestampOutside   = unauthentic("timestamp-outside-window", "")
-	KeyUnknown         = unauthentic("key-unknown", "")
-	KeyRefused         = unauthentic("key-refused", "") // the service's key must not be used
-	KeyRevoked         = unauthentic("key-revoked", "the setting revokedKeys has the key")
-	SignatureMismatch  = unauthentic("signature-mismatch", "")
+	SignatureMissing   = beforeProof("signature-missing", "")   // signature, timestamp or key id is missing
+	SignatureRepeated  = beforeProof("signature-repeated", "")  // one of them came more than once
+	SignatureMalformed = beforeProof("signature-malformed", "") // one of them is malformed
+	TimestampOutside   = beforeProof("timestamp-outside-window", "")
+	KeyUnknown         = beforeProof("key-unknown", "")
+	KeyRefused         = beforeProof("key-refused", "") // the service's key must not be used
+	KeyRevoked         = beforeProof("key-revoked", "the setting revokedKeys has the key")
+	SignatureMismatch  = beforeProof("signature-mismatch", "")
 
 	// Authentic, and not a delivery of section 2.2 of the interface; parked.
-	Invalid = rejected("invalid", "", settings.InvalidMetric, "")
+	Invalid = Outcome{Name: "invalid"}
 
-	// A failure of a service: the sender must send the delivery again.
-	KeyUnavailable = unavailable("key-unavailable", "the key is not available", settings.KeyUnavailableMetric,
-		cannotCheck, 5)
-	KeyOutOfBudget    = unavailable("key-out-of-budget", "", settings.KeyUnavailableMetric, cannotCheck, 60)
-	LedgerUnavailable = unavailable("ledger-unavailable", "not every event could be recorded",
-		settings.NotStoredMetric, notRecorded+".", 5)
-	OutOfTime     = unavailable("out-of-time", "out of time", settings.NotStoredMetric, notRecorded+" in time.", 5)
-	ParkingFailed = unavailable("parking-failed", "not parked", settings.NotStoredMetric,
-		"The delivery could not be stored.", 5)
+	// A failure of a service.
+	KeyUnavailable = Outcome{Name: "key-unavailable", Text: "the key is not available", BeforeProof: true,
+		Unavailable: true}
+	KeyOutOfBudget    = Outcome{Name: "key-out-of-budget", BeforeProof: true, Unavailable: true}
+	LedgerUnavailable = unavailable("ledger-unavailable", "not every event could be recorded")
+	OutOfTime         = unavailable("out-of-time", "out of time")
+	ParkingFailed     = unavailable("parking-failed", "not parked")
 	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
-	EvidenceUnavailable = unavailable("evidence-unavailable", "the evidence is not stored", settings.NotStoredMetric,
-		"The delivery could not be recorded.", 5)
+	EvidenceUnavailable = unavailable("evidence-unavailable", "the evidence is not stored")
 
-	// Of a replay only.
-	StillPending = Outcome{Name: "pending", Text: "an event is recorded and not published yet: redrive publishes or " +
-		"parks it; repeat the replay later"}
-	Gone           = Outcome{Name: "gone"} // the large event of a claim check is not stored any more
-	ContentMissing = Outcome{Name: "content-missing", Text: "a conflict needs a version"}
+	StillPending = ofReplay("pending", "an event is recorded and not published yet: redrive publishes or parks it; "+
+		"repeat the replay later")
+	Gone           = ofReplay("gone", "") // the large event of a claim check is not stored any more
+	ContentMissing = ofReplay("content-missing", "a conflict needs a version")
 	// ContentUnavailable: or there is none to choose.
-	ContentUnavailable = Outcome{Name: "content-unavailable", Text: "that version is not available"}
-	DigestMismatch     = Outcome{Name: "digest-mismatch"}    // what is stored is not what was parked
-	ConflictDismissed  = Outcome{Name: "conflict-dismissed"} // the conflict is dismissed, and nothing is published
+	ContentUnavailable = ofReplay("content-unavailable", "that version is not available")
+	DigestMismatch     = ofReplay("digest-mismatch", "")    // what is stored is not what was parked
+	ConflictDismissed  = ofReplay("conflict-dismissed", "") // the conflict is dismissed, and nothing is published
 	// NotPublishable: EventBridge is known to reject the event. Nothing is written.
-	NotPublishable = Outcome{Name: "unpublishable", Text: "EventBridge rejects the event: dismiss it"}
+	NotPublishable = ofReplay("unpublishable", "EventBridge rejects the event: dismiss it")
 	// The event is not parked, or somebody decided about the delivery before.
-	NotParked        = Outcome{Name: "not-parked", Text: "the ledger has no event of this id"}
-	AlreadyPublished = Outcome{Name: "already-published", Text: "the event is published"}
-	AlreadyReplayed  = Outcome{Name: "already-replayed"}
-	AlreadyDismissed = Outcome{Name: "already-dismissed", Text: "the event was dismissed, and its bytes are removed"}
+	NotParked        = ofReplay("not-parked", "the ledger has no event of this id")
+	AlreadyPublished = ofReplay("already-published", "the event is published")
+	AlreadyReplayed  = ofReplay("already-replayed", "")
+	AlreadyDismissed = ofReplay("already-dismissed", "the event was dismissed, and its bytes are removed")
 )
 
-const (
-	cannotCheck = "The signature can't be checked now."
-	notRecorded = "Not every event could be recorded"
-)
-
-func rejected(name, text string, metric settings.Metric, detail string) Outcome {
-	return Outcome{name, text, Answer{Status: metric.Status, Detail: detail, Metric: metric, Level: slog.LevelWarn}}
+func beforeProof(name, text string) Outcome {
+	return Outcome{Name: name, Text: text, BeforeProof: true}
 }
 
-// unauthentic has one answer for all reasons, so that a forger learns nothing.
-func unauthentic(name, text string) Outcome {
-	return rejected(name, text, settings.UnauthenticatedMetric, "The webhook is not authentic.")
+func unavailable(name, text string) Outcome {
+	return Outcome{Name: name, Text: text, Unavailable: true}
 }
+
+func ofReplay(name, text string) Outcome { return Outcome{Name: name, Text: text, OfReplay: true} }
 
 // CertificateOutcome returns the outcome of a client certificate that is rejected for that reason.
-func CertificateOutcome(r clientcert.Reason) Outcome { return unauthentic(string(r), "") }
-
-func unavailable(name, text string, metric settings.Metric, detail string, retryAfter int) Outcome {
-	return Outcome{name, text, Answer{Status: metric.Status, Detail: detail, RetryAfter: retryAfter, Metric: metric,
-		Level: slog.LevelError}}
-}
+func CertificateOutcome(r clientcert.Reason) Outcome { return beforeProof(string(r), "") }
 
 // ofErrors are the outcomes of the errors of other packages, unless an outcome wraps them. The first that matches
 // decides.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -16,54 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
-
-// What the service is told, what alarms count and at which level it is logged depends on
-// the outcome alone. A forger learns nothing: what is not authentic has one answer.
-func TestEveryOutcomeHasItsAnswer(t *testing.T) {
-	unauthentic := []intake.Outcome{intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed,
-		intake.TimestampOutside, intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch, intake.KeyRevoked}
-	for _, reason := range clientcert.Reasons() {
-		unauthentic = append(unauthentic, intake.CertificateOutcome(reason))
-	}
-	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: settings.UnauthenticatedMetric,
-		Level: slog.LevelWarn}
-	outcomes := intake.Outcomes()
-	if len(outcomes) != len(unauthentic)+14 {
-		t.Errorf("%d outcomes", len(outcomes))
-	}
-	for name, outcome := range outcomes {
-		a, ok := outcome.AnswerTo(299), false
-		before := false // whoever sent it has proven nothing
-		switch a.Status {
-		case 299:
-			ok = outcome == intake.Accepted || outcome == intake.Conflict
-		case 401:
-			before, ok = true, a == one && slices.Contains(unauthentic, outcome)
-		case 503:
-			before = outcome == intake.KeyOutOfBudget || outcome == intake.KeyUnavailable
-			ok = a.RetryAfter > 0 && a.Level == slog.LevelError && a.Detail != ""
-		default:
-			before = a.Status == 400 || a.Status == 405
-			ok = a.Status > 399 && a.RetryAfter == 0 && (a.Detail == "") == (outcome == intake.Invalid)
-		}
-		if m := a.Metric; !ok || outcome.Name != name || outcome.BeforeProof() != before ||
-			m.Status != outcome.Answer.Status || !slices.Contains(settings.Metrics(), m) {
-			t.Errorf("%s, before a proof: %t: %+v", outcome.Name, outcome.BeforeProof(), a)
-		}
-	}
-	// The sender must send again what has none.
-	for _, none := range []intake.Outcome{intake.ContentMissing, intake.StillPending, intake.DigestMismatch, {}} {
-		if none.AnswerTo(200) != intake.LedgerUnavailable.Answer || none.BeforeProof() {
-			t.Errorf("%s: %+v", none.Name, none.AnswerTo(200))
-		}
-	}
-}
 
 // onTheirOwn are the fields of a result that are compared on their own.
 var onTheirOwn = cmpopts.IgnoreFields(intake.Result{}, "Steps", "Err", "PublishErr", "Authentication")

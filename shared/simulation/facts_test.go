@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -516,24 +515,22 @@ func (f *facts) effect(c *call, out any, err error) {
 	}
 }
 
-// answer checks the result of a delivery and returns the status of the answer.
-func (f *facts) answer(inv *invocation) int {
+// answer checks the result of a delivery.
+func (f *facts) answer(inv *invocation) {
 	r, s := inv.result, inv.sent
-	status := r.Outcome.AnswerTo(http.StatusOK).Status
+	refused := r.Outcome.BeforeProof && !r.Outcome.Unavailable
 	switch {
 	case !s.genuine():
-		if !r.Outcome.BeforeProof() {
+		if !r.Outcome.BeforeProof {
 			f.violated("%s answers %s to a delivery that is not authentic", inv.name, r.Outcome)
 		}
-		if status == http.StatusUnauthorized {
+		if refused {
 			f.Refused++
 		}
-		return status
-	case status == http.StatusOK:
+		return
+	case r.Done() || r.Outcome == intake.Invalid && s.partly:
 		f.checkEvents(inv)
-	case r.Outcome == intake.Invalid && s.partly:
-		f.checkEvents(inv)
-	case status == http.StatusUnauthorized:
+	case refused:
 		f.unauthentic(inv)
 	case r.Outcome == intake.KeyOutOfBudget:
 		f.outOfBudget(inv)
@@ -541,7 +538,6 @@ func (f *facts) answer(inv *invocation) int {
 		f.Unproven++
 	}
 	f.checkParked(inv)
-	return status
 }
 
 // checkParked checks that a delivery is parked as it is reported, and with a reason.

@@ -243,15 +243,15 @@ func (r *randomDecider) decide(w *world) func(name string) {
 	}
 }
 
-// sender delivers d, with so many retries until the answer is a 2xx.
+// sender delivers d, with so many retries until it is accepted.
 func (w *world) sender(r *randomDecider, d *delivery, begin time.Duration, retries int, twice bool) {
 	deliver := func() {}
 	deliver = func() {
 		s := w.sign(d)
 		dismissed := false
-		s.answered = func(_ *invocation, status int) {
+		s.answered = func(result intake.Result) {
 			dismissed = true
-			if status >= 300 && retries > 0 {
+			if !result.Done() && retries > 0 {
 				retries--
 				w.after(r.upTo(20*time.Second)+29, deliver)
 			}

@@ -166,7 +166,7 @@ type invocation struct {
 type sent struct {
 	*delivery
 	at       time.Time // time of the signature
-	answered func(inv *invocation, status int)
+	answered func(intake.Result)
 }
 
 func (w *world) newInstance(kind string, skew time.Duration) *environment {
@@ -1157,10 +1157,10 @@ func (w *world) finish(inv *invocation) {
 		r.Pending > len(w.poison) {
 		w.facts.violated("EventBridge rejects %d events, and %d are pending", len(w.poison), r.Pending)
 	}
-	status := w.facts.answer(inv)
+	w.facts.answer(inv)
 	w.log(inv.environment, "", inv.sent.name, fault{}, inv.result.Outcome.Name)
 	if inv.sent.answered != nil {
-		inv.sent.answered(inv, status)
+		inv.sent.answered(inv.result)
 	}
 }
 

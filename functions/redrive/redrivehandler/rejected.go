@@ -9,11 +9,11 @@ import (
 
 // The outcomes of rejected webhooks that cannot be replayed.
 var (
-	noCertificate = intake.Outcome{Name: "certificate-not-stored",
+	noCertificate = intake.Outcome{OfReplay: true, Name: "certificate-not-stored",
 		Text: "client certificates are not stored: the service must send it again"}
-	incomplete = intake.Outcome{Name: "payload-incomplete",
+	incomplete = intake.Outcome{OfReplay: true, Name: "payload-incomplete",
 		Text: "its body was too large to be stored: the service must send it again"}
-	storeRejectedOff = intake.Outcome{Name: "store-rejected-off",
+	storeRejectedOff = intake.Outcome{OfReplay: true, Name: "store-rejected-off",
 		Text: "rejected webhooks are replayed only with the setting storeRejected"}
 )
 

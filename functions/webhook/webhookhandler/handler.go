@@ -88,9 +88,9 @@ func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	if err == nil {
 		result = h.receive(ctx, r)
 	}
-	answer := result.Outcome.AnswerTo(h.conf.SuccessStatus)
-	response, err := json.Marshal(h.respond(result, answer))
-	h.write(ctx, result, answer, h.storeRejected(ctx, r, result, received))
+	a := answerTo(result.Outcome, h.conf.SuccessStatus)
+	response, err := json.Marshal(h.respond(result, a))
+	h.write(ctx, result, a, h.storeRejected(ctx, r, result, received))
 	return response, err
 }
 
@@ -128,29 +128,29 @@ func (h *Handler) accept(r request) (payload []byte, source netip.Addr, err erro
 	return payload, source, err
 }
 
-func (h *Handler) respond(result intake.Result, answer intake.Answer) response {
+func (h *Handler) respond(result intake.Result, a answer) response {
 	headers := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
-	if answer.Status < 300 {
-		return newResponse(answer.Status, headers,
+	if a.status < 300 {
+		return newResponse(a.status, headers,
 			taken{result.DeliveryID, result.Recorded, result.Duplicates, result.Conflicts})
 	}
 	headers["Content-Type"] = "application/problem+json"
-	switch answer.Status {
+	switch a.status {
 	case http.StatusMethodNotAllowed:
 		headers["Allow"] = strings.Join(slices.Concat(settings.Methods(), settings.MonitorMethods()), ", ")
 	case http.StatusUnauthorized:
 		headers["WWW-Authenticate"] = h.challenge()
 	}
-	if answer.RetryAfter > 0 {
-		headers["Retry-After"] = strconv.Itoa(answer.RetryAfter)
+	if a.retryAfter > 0 {
+		headers["Retry-After"] = strconv.Itoa(a.retryAfter)
 	}
-	detail := answer.Detail
+	detail := a.detail
 	if field, ok := errors.AsType[*payment.FieldError](result.Err); ok && result.Outcome == intake.Invalid {
 		detail = field.Error()
 	}
-	return newResponse(answer.Status, headers, problem{
-		Title:      http.StatusText(answer.Status),
-		Status:     answer.Status,
+	return newResponse(a.status, headers, problem{
+		Title:      http.StatusText(a.status),
+		Status:     a.status,
 		Detail:     detail,
 		DeliveryID: result.DeliveryID,
 		Recorded:   result.Recorded,
@@ -187,14 +187,14 @@ func newResponse(status int, headers map[string]string, body any) response {
 
 // levelOf returns the level of a webhook's line: that of its answer, or a higher one if an
 // event needs attention.
-func levelOf(r intake.Result, answer intake.Answer) slog.Level {
+func levelOf(r intake.Result, a answer) slog.Level {
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
 		return slog.LevelError
 	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn || r.Key.UnexpectedType != "":
-		return max(answer.Level, slog.LevelWarn)
+		return max(a.level, slog.LevelWarn)
 	}
-	return answer.Level
+	return a.level
 }
 
 // line is the outcome line of a webhook. Members that are zero are left out: CloudWatch charges for each byte.
@@ -214,10 +214,10 @@ type line struct {
 }
 
 // write writes the outcome line of a webhook.
-func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answer, tried attempt) {
+func (h *Handler) write(ctx context.Context, r intake.Result, a answer, tried attempt) {
 	l := line{
 		Result:         r,
-		Status:         answer.Status,
+		Status:         a.status,
 		Mechanism:      unless(h.conf.Authentication, settings.BySignature),
 		Certificate:    newCertificate(r.Chain),
 		Cause:          lambdaruntime.Cause(cmp.Or(r.Err, r.PublishErr)),
@@ -230,7 +230,7 @@ func (h *Handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	if n := r.EventIDs.Len(); 0 < n && n < r.Events {
 		l.Total, l.IDsLeftOut = r.Events, r.Events-n
 	}
-	h.log.Outcome(ctx, levelOf(r, answer), "webhook", l, h.metrics(r, answer)...)
+	h.log.Outcome(ctx, levelOf(r, a), "webhook", l, h.metrics(r, a)...)
 }
 
 // unless returns the value of a field, or the zero value if it is the usual one.
@@ -245,11 +245,11 @@ func unless[T comparable](value, usual T) (other T) {
 // alarm that needs its zeros exists only with a function URL, so not with client
 // certificates. It subtracts ClientErrors from another metric: AWS does not document what
 // FILL returns for a metric without any data.
-func (h *Handler) metrics(r intake.Result, answer intake.Answer) []lambdaruntime.Value {
+func (h *Handler) metrics(r intake.Result, a answer) []lambdaruntime.Value {
 	values := make([]lambdaruntime.Value, 0, 8)
 	for _, v := range []lambdaruntime.Value{
-		{Metric: settings.ClientErrorsMetric, Value: count(answer.Status >= 400 && answer.Status <= 499)},
-		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
+		{Metric: settings.ClientErrorsMetric, Value: count(a.status >= 400 && a.status <= 499)},
+		{Metric: a.metric, Value: count(a.metric.Name != "")},
 		{Metric: settings.ConflictsMetric, Value: float64(r.Conflicts)},
 		{Metric: settings.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
 		{Metric: settings.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
@@ -261,7 +261,7 @@ func (h *Handler) metrics(r intake.Result, answer intake.Answer) []lambdaruntime
 			values = append(values, v)
 		}
 	}
-	if answer.Status < 300 && len(r.Chain) > 0 {
+	if a.status < 300 && len(r.Chain) > 0 {
 		values = append(values, lambdaruntime.Value{Metric: settings.TrustDaysLeftMetric,
 			Value: clientcert.DaysLeft(r.Chain, time.Now())})
 	}

@@ -67,7 +67,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 			want.Headers[header] = value
 		}
 		h := &Handler{conf: settings.Config{Authentication: c.authentication}}
-		if diff := cmp.Diff(want, h.respond(c.result, c.result.Outcome.AnswerTo(c.status))); diff != "" {
+		if diff := cmp.Diff(want, h.respond(c.result, answerTo(c.result.Outcome, c.status))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // written returns the outcome line of a result.
-func written(t *testing.T, authentication string, r intake.Result, a intake.Answer) map[string]any {
+func written(t *testing.T, authentication string, r intake.Result, a answer) map[string]any {
 	t.Helper()
 	var log bytes.Buffer
 	h := &Handler{conf: settings.Config{Authentication: authentication}, log: lambdaruntime.NewLog(&log, "webhook")}
@@ -29,23 +29,23 @@ func written(t *testing.T, authentication string, r intake.Result, a intake.Answ
 func TestTheMetricsOfALine(t *testing.T) {
 	for name, c := range map[string]struct {
 		result intake.Result
-		answer intake.Answer
+		answer answer
 		want   map[string]any
 	}{
-		"nothing": {intake.Result{}, intake.Answer{Status: 399}, map[string]any{"ClientErrors": 0.0}},
+		"nothing": {intake.Result{}, answer{status: 399}, map[string]any{"ClientErrors": 0.0}},
 		"everything": {intake.Result{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
 			Large: 6, Unpublishable: 7,
 			Key: keys.Found{TableFailed: true, Source: keys.StaleKey, Withdrawn: true}},
-			intake.Answer{Status: 400, Metric: settings.Metric{Name: "A"}},
+			answer{status: 400, metric: settings.Metric{Name: "A"}},
 			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},
-		"parked": {intake.Result{Parked: "x"}, intake.Answer{Status: 499},
+		"parked": {intake.Result{Parked: "x"}, answer{status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 1.0}},
 		"parked twice": {intake.Result{Parked: "x", AlsoParked: intake.ParkedAs{Parked: "y"},
-			Deviations: []string{"z"}}, intake.Answer{Status: 499},
+			Deviations: []string{"z"}}, answer{status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 2.0, "Deviations": 1.0}},
 		"parked before": {intake.Result{Parked: "x", ParkedBefore: true},
-			intake.Answer{Status: 500}, map[string]any{"ClientErrors": 0.0}},
+			answer{status: 500}, map[string]any{"ClientErrors": 0.0}},
 	} {
 		line, got := written(t, settings.BySignature, c.result, c.answer), map[string]any{}
 		directive := line["_aws"].(map[string]any)["CloudWatchMetrics"].([]any)[0].(map[string]any)
@@ -76,10 +76,10 @@ func TestTheLevelOfALine(t *testing.T) {
 			{Key: keys.Found{UnexpectedType: "text/html"}}},
 	} {
 		for _, r := range results {
-			if line := written(t, settings.BySignature, r, intake.Answer{}); line["level"] != want {
+			if line := written(t, settings.BySignature, r, answer{}); line["level"] != want {
 				t.Errorf("%+v: %v, want %v", r, line["level"], want)
 			}
-			line := written(t, settings.BySignature, r, intake.Answer{Level: slog.LevelError})
+			line := written(t, settings.BySignature, r, answer{level: slog.LevelError})
 			if line["level"] != "ERROR" {
 				t.Errorf("%+v, answered with an error: %v", r, line["level"])
 			}
@@ -117,7 +117,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 			EventIDs: ids}, map[string]any{"cause": "second", "ids": named}},
 	} {
 		c.result.Outcome.Name, c.want["outcome"], c.want["status"] = "o", "o", 1.0
-		line := written(t, c.authentication, c.result, intake.Answer{Status: 1})
+		line := written(t, c.authentication, c.result, answer{status: 1})
 		for field := range line {
 			if field == "level" || field == "msg" || field == "_aws" || 'A' <= field[0] && field[0] <= 'Z' {
 				delete(line, field)

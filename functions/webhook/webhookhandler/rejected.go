@@ -21,7 +21,7 @@ type attempt struct {
 // storeRejected stores a request that was rejected before it was found authentic. Requests without a body are not
 // stored: scanners send them, and they are no webhooks. A failure changes nothing else.
 func (h *Handler) storeRejected(ctx context.Context, r request, result intake.Result, received time.Time) attempt {
-	if h.rejected == nil || !result.Outcome.BeforeProof() {
+	if h.rejected == nil || !result.Outcome.BeforeProof {
 		return attempt{}
 	}
 	payload, err := r.payload()
