@@ -78,7 +78,7 @@ func limits(t *testing.T, stores []ledgerStore) {
 	largest.Item.Amount, largest.Item.Currency = long, long
 	largest.Item.Note = ledger.Note{By: "a", At: time.UnixMilli(1769860800123),
 		Reason: strings.Repeat("a", 999)}
-	park := ledger.Write{If: &ledger.Item{}, Keep: ledger.Content, Item: ledger.Item{EventID: idOf(200),
+	park := ledger.Write{If: &ledger.Item{}, Kept: ledger.Content, Item: ledger.Item{EventID: idOf(200),
 		State: ledger.Parked, Shard: "parked/63", ParkedAt: time.UnixMilli(1769860800123), Attempts: 20,
 		Cause:   long[:64],
 		Problem: strings.Repeat("p", 512)}}
@@ -95,7 +95,7 @@ func limits(t *testing.T, stores []ledgerStore) {
 	}))
 	compare(t, "a lease at the same time", stores, atOnce(func(ctx context.Context, s ledgerStore, n int) bool {
 		lease := ledger.Item{EventID: idOf(300), LeasedUntil: time.UnixMilli(6), LeaseOwner: ledger.LeaseOwner{byte(n)}}
-		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{LeasedUntil: time.UnixMilli(5)}, Keep: ledger.Rest,
+		return s.Write(ctx, []ledger.Write{{If: &ledger.Item{LeasedUntil: time.UnixMilli(5)}, Kept: ledger.Rest,
 			Lease: true, Item: lease}})[0].Done
 	}))
 }
@@ -184,12 +184,12 @@ func (r *random) writes(ids []string) (what string, writes []ledger.Write) {
 		w := ledger.Write{If: r.condition()}
 		switch kind {
 		case 0: // only what is pending has attempts
-			w.If.State, w.Keep, w.Lease = ledger.Pending, ledger.Rest, true
+			w.If.State, w.Kept, w.Lease = ledger.Pending, ledger.Rest, true
 			w.Item = ledger.Item{LeasedUntil: r.time(), LeaseOwner: r.owner()}
 		case 1: // only what is open is in the index
-			w.If.State, w.Item, w.Keep = ledger.Pending, ledger.Item{LeasedUntil: r.time()}, ledger.Rest
+			w.If.State, w.Item, w.Kept = ledger.Pending, ledger.Item{LeasedUntil: r.time()}, ledger.Rest
 		case 2:
-			w.Item, w.Keep = r.changed(), ledger.Part(r.IntN(int(ledger.Rest)))
+			w.Item, w.Kept = r.changed(), ledger.AttributeSet(r.IntN(int(ledger.Rest)))
 		default:
 			if w.Item = r.recorded(); r.IntN(3) > 0 {
 				w.If = nil

@@ -225,7 +225,7 @@ func TestADamagedItemIsParkedOnceAndNotReplayed(t *testing.T) {
 		ids := w.pend(3)
 		bad := ids[1]
 		test.set.EventID = bad
-		w.table.Memory.Write(t.Context(), []ledger.Write{{Item: test.set, If: &ledger.Item{}, Keep: ledger.Rest}})
+		w.table.Memory.Write(t.Context(), []ledger.Write{{Item: test.set, If: &ledger.Item{}, Kept: ledger.Rest}})
 		w.table.read = func(i *ledger.Item) {
 			if i.EventID == bad && i.State != "" && test.read != nil { // not of the index
 				test.read(i)

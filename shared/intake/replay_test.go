@@ -201,7 +201,7 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			if gets++; gets < 2 {
 				return nil
 			}
-			w.table.Memory.Write(ctx, []ledger.Write{{If: &ledger.Item{}, Keep: ledger.Rest,
+			w.table.Memory.Write(ctx, []ledger.Write{{If: &ledger.Item{}, Kept: ledger.Rest,
 				Item: ledger.Item{EventID: id, Digest: ledger.Digest{1}, Amount: "7"}}})
 			return err
 		}

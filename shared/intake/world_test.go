@@ -84,7 +84,7 @@ func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.Write
 		call = "lease"
 	case w.Item.State == "":
 		call = "postpone"
-	case w.Item.State == ledger.Pending && w.Keep != ledger.Nothing:
+	case w.Item.State == ledger.Pending && w.Kept != ledger.Nothing:
 		call = "replay"
 	}
 	if err := t.fails(ctx, call, ""); err != nil {

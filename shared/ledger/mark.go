@@ -21,7 +21,7 @@ func (l *Ledger) MarkPublished(ctx context.Context, items []Item) []error {
 		if t := i.EventTimestamp; t.Equal(time.Unix(0, t.UnixNano())) {
 			w.Item.EventTimestamp = t
 		}
-		w.If, w.Keep = &Item{State: Pending, Digest: i.Digest}, Identity
+		w.If, w.Kept = &Item{State: Pending, Digest: i.Digest}, Identity
 	}
 	errs := make([]error, len(items))
 	for n, r := range l.write(ctx, "mark", nil, writes...) {
@@ -53,7 +53,7 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 	}
 	where := i.recording(Pending)
 	where.LeaseOwner = i.LeaseOwner
-	return l.write(ctx, "park", nil, Write{If: where, Keep: Content, Item: Item{EventID: i.EventID,
+	return l.write(ctx, "park", nil, Write{If: where, Kept: Content, Item: Item{EventID: i.EventID,
 		State: Parked, Shard: shardOf(Parked, i.EventID), ParkedAt: l.opts.Now(), Attempts: i.Attempts, Cause: cause,
 		Problem: problem, Amount: i.Amount, Currency: i.Currency}})[0].Err
 }
@@ -64,7 +64,7 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 // parked anew, or none.
 func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) WriteResult {
 	owner := NewLeaseOwner()
-	r := l.decide(ctx, "replay", i, Write{Keep: Content, Item: Item{EventID: i.EventID, State: Pending,
+	r := l.decide(ctx, "replay", i, Write{Kept: Content, Item: Item{EventID: i.EventID, State: Pending,
 		Shard: shardOf(Pending, i.EventID), LeasedUntil: due, LeaseOwner: owner, Note: note}})
 	// It may be our own write, whose answer was lost before it was tried again.
 	r.Done = r.Done || r.Found != nil && r.Found.LeaseOwner == owner
@@ -74,7 +74,7 @@ func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) W
 // Dismiss removes the bytes of a parked event. It keeps the digest for the length of the window: until then, the
 // same content sent again is a duplicate. What it requires and returns is as with [Ledger.Replay].
 func (l *Ledger) Dismiss(ctx context.Context, i Item, note Note) WriteResult {
-	r := l.decide(ctx, "dismiss", i, Write{Keep: Identity,
+	r := l.decide(ctx, "dismiss", i, Write{Kept: Identity,
 		Item: Item{EventID: i.EventID, State: Dismissed, ExpiresAt: l.expiry(i.RecordedAt), Note: note}})
 	if f := r.Found; f != nil { // likewise
 		r.Done = r.Done || f.State == Dismissed && f.Note.By == note.By && f.Note.Reason == note.Reason &&

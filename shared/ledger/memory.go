@@ -40,15 +40,15 @@ func (m *Memory) write(w *Write) WriteResult {
 		return WriteResult{Found: &found}
 	}
 	next := Item{Err: cmp.Or(w.Item.Err, i.Err)}
-	for _, f := range Fields {
-		value := f.Value(&w.Item)
-		if value == nil && f.Part <= w.Keep {
-			value = f.Value(&i)
+	for _, a := range Attributes {
+		value := a.Value(&w.Item)
+		if value == nil && a.In <= w.Kept {
+			value = a.Value(&i)
 		}
 		if b, ok := value.([]byte); ok {
 			value = bytes.Clone(b) // the caller's
 		}
-		f.Set(&next, value)
+		a.Set(&next, value)
 	}
 	r := WriteResult{Done: true}
 	if w.Lease {
@@ -65,8 +65,8 @@ func (m *Memory) write(w *Write) WriteResult {
 
 // meets reports whether i has the values of those fields of a condition that are not zero.
 func (i Item) meets(condition *Item) bool {
-	for _, f := range Fields {
-		if want := f.Value(condition); want != nil && !reflect.DeepEqual(want, f.Value(&i)) {
+	for _, a := range Attributes {
+		if want := a.Value(condition); want != nil && !reflect.DeepEqual(want, a.Value(&i)) {
 			return false
 		}
 	}

@@ -31,7 +31,7 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, un
 			p.LeasedUntil = time.UnixMilli(math.MinInt64)
 		}
 		writes[n] = Write{Item: Item{EventID: p.EventID, LeasedUntil: until, LeaseOwner: owner},
-			If: &Item{State: Pending, LeasedUntil: p.LeasedUntil}, Keep: Rest, Lease: true}
+			If: &Item{State: Pending, LeasedUntil: p.LeasedUntil}, Kept: Rest, Lease: true}
 	}
 	results := l.write(ctx, "lease", pending, writes...)
 	for n := range results {
@@ -57,5 +57,5 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, un
 // nothing if owner does not hold the item any more.
 func (l *Ledger) Postpone(ctx context.Context, i Item, owner LeaseOwner, until time.Time) error {
 	return l.write(ctx, "postpone", nil, Write{Item: Item{EventID: i.EventID, LeasedUntil: until},
-		If: &Item{State: Pending, LeaseOwner: owner}, Keep: Rest})[0].Err
+		If: &Item{State: Pending, LeaseOwner: owner}, Kept: Rest})[0].Err
 }

@@ -46,8 +46,9 @@ type Write struct {
 	// If is the condition. Nil means that there is no item with this EventID. Otherwise there is one, and it has the
 	// values of those fields of If that are not zero.
 	If *Item
-	// Keep is the last of the parts whose fields stay if they are zero in Item. Those of the other parts are removed.
-	Keep  Part
+	// Kept is the last of the sets whose attributes stay if they are zero in Item. Those of the sets after it are
+	// removed.
+	Kept  AttributeSet
 	Lease bool // also adds one to Attempts, and returns the new item
 }
 
@@ -60,31 +61,31 @@ type WriteResult struct {
 	Err   error
 }
 
-// Part is a part of an item.
-type Part int
+// AttributeSet is a set of the attributes of an item.
+type AttributeSet int
 
-// The parts.
+// The sets, in the order of [Write.Kept].
 const (
-	Nothing  Part = iota
-	Identity      // EventID, Digest, DeliveryID, RecordedAt, Note, Amount and Currency
-	Content       // Detail, Size and Large
-	Rest          // all else: a change of the state removes it, so that a pending item has no end
+	Nothing  AttributeSet = iota
+	Identity              // EventID, Digest, DeliveryID, RecordedAt, Note, Amount and Currency
+	Content               // Detail, Size and Large
+	Rest                  // all else: a change of the state removes it, so that a pending item has no end
 )
 
-// Field is a field of an item that a table has.
-type Field struct {
-	Name string // of the attribute
-	Part Part
-	at   func(*Item) any // the field's address; of ExpiresAt, as *seconds
+// Attribute is an attribute of an item in a table.
+type Attribute struct {
+	Name string
+	In   AttributeSet
+	at   func(*Item) any // the address of the field; of ExpiresAt, as *seconds
 }
 
 // seconds is a time in whole seconds.
 type seconds time.Time
 
-// Value returns the value of the field as a table has it: a string, an int64, a bool or a []byte; nil if it is zero.
+// Value returns the value of the attribute as a table has it: a string, an int64, a bool or a []byte; nil if it is zero.
 // Times are in Unix milliseconds, ExpiresAt in Unix seconds.
-func (f Field) Value(i *Item) any {
-	switch v := f.at(i).(type) {
+func (a Attribute) Value(i *Item) any {
+	switch v := a.at(i).(type) {
 	case *string:
 		return notZero(*v)
 	case *bool:
@@ -122,11 +123,11 @@ func notZero[T comparable](v T) any {
 	return v
 }
 
-// Set sets the field to a value as of [Field.Value], and to zero if the value is of another type, which it reports.
-func (f Field) Set(i *Item, value any) (ok bool) {
+// Set sets the attribute to a value as of [Attribute.Value], and to zero if the value is of another type, which it reports.
+func (a Attribute) Set(i *Item, value any) (ok bool) {
 	b, _ := value.([]byte)
 	n, isNumber := value.(int64)
-	switch v := f.at(i).(type) {
+	switch v := a.at(i).(type) {
 	case *string:
 		*v, ok = value.(string)
 	case *bool:
@@ -155,8 +156,8 @@ func (f Field) Set(i *Item, value any) (ok bool) {
 	return ok
 }
 
-// Fields are the fields of an item that a table has. The first is the key, which every write keeps.
-var Fields = [...]Field{
+// Attributes are the attributes of an item in a table. The first is the key, which every write keeps.
+var Attributes = [...]Attribute{
 	{settings.LedgerKey, Nothing, func(i *Item) any { return &i.EventID }},
 	{"digest", Identity, func(i *Item) any { return &i.Digest }},
 	{"deliveryId", Identity, func(i *Item) any { return &i.DeliveryID }},

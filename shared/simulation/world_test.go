@@ -619,7 +619,7 @@ func (s store) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteR
 	switch w := writes[0]; {
 	case w.Lease:
 		what = lease
-	case w.Item.State == ledger.Pending && w.Keep != ledger.Nothing:
+	case w.Item.State == ledger.Pending && w.Kept != ledger.Nothing:
 		what = replayEvent
 	case w.Item.State != "":
 		what = map[ledger.State]op{ledger.Pending: record, ledger.Published: mark, ledger.Parked: parkEvent,

@@ -13,10 +13,10 @@ import (
 
 type attributes = map[string]types.AttributeValue
 
-// encode appends the values of the fields of an item that are not zero, in their order, and returns a bit for each of
+// encode appends the values of the attributes of an item that are not zero, in their order, and returns a bit for each of
 // them. What is written with a shard has attempts, also zero.
 func encode(i *ledger.Item, written bool, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
-	for n, f := range ledger.Fields {
+	for n, f := range ledger.Attributes {
 		value := f.Value(i)
 		if value == nil && written && i.Shard != "" && f.Name == "attempts" {
 			value = int64(0) // a lease can only add to what exists
@@ -29,7 +29,7 @@ func encode(i *ledger.Item, written bool, values []types.AttributeValue) (bits u
 	return bits, values
 }
 
-// attribute returns a value of a field as an attribute.
+// attribute returns a value of an item as DynamoDB has it.
 func attribute(value any) types.AttributeValue {
 	switch v := value.(type) {
 	case int64:
@@ -42,7 +42,7 @@ func attribute(value any) types.AttributeValue {
 	return text(value.(string))
 }
 
-// valueOf returns an attribute as a value of a field; nil for one that no field has.
+// valueOf returns a value of DynamoDB as that of an item; nil for one that no item has.
 func valueOf(a types.AttributeValue) any {
 	switch v := a.(type) {
 	case *types.AttributeValueMemberS:
@@ -62,7 +62,7 @@ func valueOf(a types.AttributeValue) any {
 // decode returns an item that was read, as far as its attributes can be decoded.
 func decode(read attributes) (i ledger.Item) {
 	var failed []string
-	for _, f := range ledger.Fields {
+	for _, f := range ledger.Attributes {
 		if a, ok := read[f.Name]; ok && !f.Set(&i, valueOf(a)) {
 			failed = append(failed, f.Name)
 		}

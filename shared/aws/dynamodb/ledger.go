@@ -26,7 +26,7 @@ type LedgerAPI interface {
 }
 
 // Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes are
-// [ledger.Fields], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
+// [ledger.Attributes], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
 // has no conditions. A statement is billed like the single write that it stands for. It is safe for concurrent use.
 type Ledger struct {
 	LedgerReader
@@ -41,8 +41,8 @@ func NewLedger(client LedgerAPI, table string) *Ledger {
 
 // shape is what the text of a statement depends on.
 type shape struct {
-	set, where uint32 // a bit for each of the fields; an insert has no where
-	keep       ledger.Part
+	set, where uint32 // a bit for each of the attributes; an insert has no where
+	kept       ledger.AttributeSet
 	lease      bool
 }
 
@@ -55,13 +55,13 @@ func (l *Ledger) text(s shape) *string {
 	}
 	var values, where []string
 	update := "UPDATE " + quote(l.table)
-	for n, f := range ledger.Fields {
+	for n, f := range ledger.Attributes {
 		name := quote(f.Name)
 		switch {
 		case s.set&(1<<n) != 0:
 			values = append(values, "'"+f.Name+"': ?")
 			update += " SET " + name + " = ?"
-		case f.Part > s.keep:
+		case f.In > s.kept:
 			update += " REMOVE " + name
 		}
 		if s.where&(1<<n) != 0 {
@@ -99,7 +99,7 @@ func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
 		parameters = append(parameters, number(1))
 	}
 	where, parameters := encode(w.If, false, append(parameters, key))
-	s := shape{set &^ 1, where | 1, w.Keep, w.Lease}
+	s := shape{set &^ 1, where | 1, w.Kept, w.Lease}
 	return types.BatchStatementRequest{Statement: l.text(s), Parameters: parameters,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
 }

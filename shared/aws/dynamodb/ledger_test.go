@@ -50,21 +50,21 @@ func writes() []namedWrite {
 			RecordedAt: all.RecordedAt, ExpiresAt: all.ExpiresAt}}},
 		{"lease", ledger.Write{
 			Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil, LeaseOwner: all.LeaseOwner},
-			If:   &ledger.Item{State: ledger.Pending, LeasedUntil: all.RecordedAt}, Keep: ledger.Rest, Lease: true}},
+			If:   &ledger.Item{State: ledger.Pending, LeasedUntil: all.RecordedAt}, Kept: ledger.Rest, Lease: true}},
 		{"postpone", ledger.Write{Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil},
-			If: &ledger.Item{State: ledger.Pending, LeaseOwner: all.LeaseOwner}, Keep: ledger.Rest}},
+			If: &ledger.Item{State: ledger.Pending, LeaseOwner: all.LeaseOwner}, Kept: ledger.Rest}},
 		{"mark", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Published, PublishedAt: all.PublishedAt,
 			ExpiresAt: all.ExpiresAt, Amount: "1.00"}, If: &ledger.Item{State: ledger.Pending, Digest: all.Digest},
-			Keep: ledger.Identity}},
+			Kept: ledger.Identity}},
 		{"park", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1",
 			ParkedAt: all.LeasedUntil, Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending},
-			Keep: ledger.Content}},
+			Kept: ledger.Content}},
 		{"park what has a shard", ledger.Write{
 			Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
-			If:   &ledger.Item{Shard: "pending/1"}, Keep: ledger.Content}},
+			If:   &ledger.Item{Shard: "pending/1"}, Kept: ledger.Content}},
 		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Note: all.Note,
 			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, ParkedAt: all.LeasedUntil},
-			Keep: ledger.Identity}},
+			Kept: ledger.Identity}},
 	}
 }
 
@@ -220,7 +220,7 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 func leases(n int) (all []ledger.Write) {
 	for i := range n {
 		all = append(all, ledger.Write{If: &ledger.Item{},
-			Item: ledger.Item{EventID: fmt.Sprint(i), LeasedUntil: start}, Keep: ledger.Rest, Lease: true})
+			Item: ledger.Item{EventID: fmt.Sprint(i), LeasedUntil: start}, Kept: ledger.Rest, Lease: true})
 	}
 	return all
 }

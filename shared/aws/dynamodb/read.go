@@ -61,7 +61,7 @@ func (r *LedgerReader) Query(ctx context.Context, q ledger.Query) ([]ledger.Item
 // names their names: some are words of DynamoDB's.
 var withoutContent, names = func() (list string, names map[string]string) {
 	names = map[string]string{}
-	for _, f := range ledger.Fields {
+	for _, f := range ledger.Attributes {
 		if f.Name != settings.LedgerEvent && f.Name != settings.LedgerSize {
 			list += ", #" + f.Name
 			names["#"+f.Name] = f.Name
