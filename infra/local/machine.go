@@ -239,7 +239,7 @@ func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[stri
 		return err
 	}
 	if domain := s.Setting("domainName"); domain != "" {
-		if err := m.startEndpoint(ctx, s, domain); err != nil {
+		if err := m.startAPIGateway(ctx, s, domain); err != nil {
 			return err
 		}
 	} else {
@@ -252,8 +252,8 @@ func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[stri
 	return s.StoreCredentials(ctx, id, secret)
 }
 
-// startEndpoint starts the endpoint that replaces API Gateway. The emulator serves no TLS.
-func (m *machine) startEndpoint(ctx context.Context, s *checks.Subject, domain string) error {
+// startAPIGateway starts what replaces API Gateway. The emulator serves no TLS.
+func (m *machine) startAPIGateway(ctx context.Context, s *checks.Subject, domain string) error {
 	functions, name := lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
 	function, err := functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
@@ -270,12 +270,12 @@ func (m *machine) startEndpoint(ctx context.Context, s *checks.Subject, domain s
 			return err
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(m.state, "endpoint.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(m.state, "apigateway.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	m.end = append(m.end, func() { log.Close() })
-	e, err := startEndpoint(api, functions, m.serverCA.Server(domain), log)
+	e, err := startAPIGateway(api, functions, m.serverCA.Server(domain), log)
 	if err != nil {
 		return err
 	}

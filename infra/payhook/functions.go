@@ -10,16 +10,16 @@ import (
 
 type webhook struct {
 	function
-	*endpoint
+	*ingress
 }
 
-// newWebhook creates the function that receives webhooks, and connects it to the endpoint.
-func (p *Payhook) newWebhook(endpoint *endpoint) {
+// newWebhook creates the function that receives webhooks, and connects it to the ingress.
+func (p *Payhook) newWebhook(ingress *ingress) {
 	conf := p.conf
 	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
 	resources := p.named()
 	if conf.UsesMTLS() {
-		resources[settings.APIIDEnv] = *endpoint.api.Ref()
+		resources[settings.APIIDEnv] = *ingress.api.Ref()
 	}
 	f := p.newFunction(scope, functionOptions{
 		name:        "webhook",
@@ -37,8 +37,8 @@ func (p *Payhook) newWebhook(endpoint *endpoint) {
 		f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, rejectedFolder)...)
 	}
 	p.allowReceiving(f)
-	endpoint.connect(p, f)
-	p.webhook = webhook{f, endpoint}
+	ingress.connect(p, f)
+	p.webhook = webhook{f, ingress}
 }
 
 // allowReceiving lets the function use the resources with which it finds webhooks authentic and accepts them.

@@ -111,7 +111,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.newArchive()
 	p.buckets = p.newBuckets()
 	p.token = p.newToken()
-	p.newWebhook(newEndpoint(p, props.OwnershipCertificate))
+	p.newWebhook(newIngress(p, props.OwnershipCertificate))
 	p.newRedrive()
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)

@@ -16,7 +16,7 @@ import (
 
 const someCertificate = "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555"
 
-// onDomain are the settings of an endpoint on a domain name in a hosted zone.
+// onDomain are the settings of an ingress on a domain name in a hosted zone.
 var onDomain = map[string]any{"domainName": "hook.bank.example", "hostedZoneId": "Z0123456789ABC"}
 
 // truststores holds two truststores in files that TestMain removes.
@@ -41,7 +41,7 @@ func with(changes map[string]any) map[string]any {
 	return conf
 }
 
-// mtls returns the settings of an endpoint that requires client certificates.
+// mtls returns the settings of an ingress that requires client certificates.
 func mtls(authentication string) map[string]any {
 	return with(map[string]any{"authentication": authentication, "truststore": truststores()[0]})
 }
@@ -57,7 +57,7 @@ func TestTheDomainNameHasAnOwnershipCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
-	if got := at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
+	if got := at(tm.get(t, "Ingress/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
 		"DomainNameConfigurations", 0, "OwnershipVerificationCertificateArn"); got != someCertificate {
 		t.Errorf("it is %v", got)
 	}
@@ -67,7 +67,7 @@ func TestTheDomainNameHasAnOwnershipCertificate(t *testing.T) {
 func TestNewTruststoreIsANewObject(t *testing.T) {
 	uri := func(file string) string {
 		tm := payhook(t, with(map[string]any{"authentication": "mtls", "truststore": file}))
-		return fmt.Sprint(at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
+		return fmt.Sprint(at(tm.get(t, "Ingress/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
 			"MutualTlsAuthentication", "TruststoreUri"))
 	}
 	files := truststores()

@@ -17,8 +17,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// endpoint is the endpoint for webhooks: a function URL, or an HTTP API of API Gateway if there is a domain name.
-type endpoint struct {
+// endpoint is the ingress for webhooks: a function URL, or an HTTP API of API Gateway if there is a domain name.
+type ingress struct {
 	// These are nil for a function URL.
 	scope       constructs.Construct
 	api, domain awscdk.CfnResource
@@ -45,13 +45,13 @@ const (
 	throttleBurst = 2 * throttleRate
 )
 
-// newEndpoint creates the API and its domain name, before the function, whose environment has the id of the API.
-func newEndpoint(p *Payhook, ownership awscertificatemanager.ICertificate) *endpoint {
+// newIngress creates the API and its domain name, before the function, whose environment has the id of the API.
+func newIngress(p *Payhook, ownership awscertificatemanager.ICertificate) *ingress {
 	conf := p.conf
 	if conf.DomainName == "" {
-		return &endpoint{}
+		return &ingress{}
 	}
-	scope := constructs.NewConstruct(p, jsii.String("Endpoint"))
+	scope := constructs.NewConstruct(p, jsii.String("Ingress"))
 	api := newAPIResource(scope, "Api", "Api", map[string]any{
 		"Name":         cut(conf.StackName, 128), // AWS, "CreateApi" in the API reference of HTTP APIs
 		"Description":  "Payhook: " + conf.StackName + ", receives webhooks",
@@ -91,7 +91,7 @@ func newEndpoint(p *Payhook, ownership awscertificatemanager.ICertificate) *endp
 		}
 		properties["MutualTlsAuthentication"] = map[string]any{"TruststoreUri": p.truststoreURI(scope)}
 	}
-	return &endpoint{scope: scope, api: api, certificate: certificate,
+	return &ingress{scope: scope, api: api, certificate: certificate,
 		domain: newAPIResource(scope, "Domain", "DomainName", properties)}
 }
 
@@ -113,8 +113,8 @@ func (p *Payhook) truststoreURI(scope constructs.Construct) *string {
 	}).S3ObjectUrl()
 }
 
-// connect makes the endpoint invoke the alias of the function.
-func (e *endpoint) connect(p *Payhook, f function) {
+// connect makes the ingress invoke the alias of the function.
+func (e *ingress) connect(p *Payhook, f function) {
 	conf := p.conf
 	if e.api == nil {
 		url := f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
@@ -192,7 +192,7 @@ const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status !
 const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
 // newStage creates the stage with its access log, and the metrics of the requests that do not reach the function.
-func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
+func (e *ingress) newStage(p *Payhook) awscdk.CfnResource {
 	conf, logs := p.conf, p.newLogGroup(e.scope, "AccessLog")
 	format, err := json.Marshal(accessLog(conf))
 	if err != nil {
@@ -220,7 +220,7 @@ func (e *endpoint) newStage(p *Payhook) awscdk.CfnResource {
 // count adds the number of lines of the access log that match a pattern to a metric, without a unit, as the functions
 // do: an alarm on a metric with two units is unpredictable
 // (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html).
-func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern string) {
+func (e *ingress) count(logs awslogs.LogGroup, m settings.Metric, pattern string) {
 	awslogs.NewMetricFilter(e.scope, jsii.String(m.Name), &awslogs.MetricFilterProps{
 		LogGroup: logs, FilterPattern: awslogs.FilterPattern_Literal(&pattern),
 		MetricNamespace: jsii.String(settings.MetricNamespace), MetricName: &m.Name, MetricValue: jsii.String("1"),
@@ -229,7 +229,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, m settings.Metric, pattern strin
 }
 
 // publishName creates the DNS records, or an output with the value of the record to create.
-func (e *endpoint) publishName(p *Payhook) {
+func (e *ingress) publishName(p *Payhook) {
 	conf := p.conf
 	if conf.HostedZoneID == "" {
 		p.output("DomainTarget", "the value of the CNAME record to create for domainName",
@@ -249,6 +249,6 @@ func (e *endpoint) publishName(p *Payhook) {
 	}
 }
 
-func (e *endpoint) ofDomain(attribute string) *string {
+func (e *ingress) ofDomain(attribute string) *string {
 	return e.domain.GetAtt(jsii.String(attribute), awscdk.ResolutionTypeHint_STRING).ToString()
 }

@@ -56,9 +56,9 @@ func (f *fakeFunction) Invoke(ctx context.Context, in *lambda.InvokeInput,
 	return out, nil
 }
 
-// gateway is an endpoint in front of a function, with the CAs of both sides.
+// gateway is an apiGateway in front of a function, with the CAs of both sides.
 type gateway struct {
-	*endpoint
+	*apiGateway
 	function *fakeFunction
 	ca       *paymenttest.CA // issues client certificates
 	server   *paymenttest.CA
@@ -75,7 +75,7 @@ func newGateway(t *testing.T, change func(*httpAPI)) *gateway {
 		Truststore: f.ca.PEM()}
 	change(&api)
 	var err error
-	if f.endpoint, err = startEndpoint(api, f.function, f.server.Server(bankDomain), io.Discard); err != nil {
+	if f.apiGateway, err = startAPIGateway(api, f.function, f.server.Server(bankDomain), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)

@@ -49,7 +49,7 @@ type invoker interface {
 	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
 }
 
-// endpoint replaces Amazon API Gateway on this machine: it serves an HTTP API on a custom domain, with or without
+// apiGateway replaces Amazon API Gateway on this machine: it serves an HTTP API on a custom domain, with or without
 // mutual TLS, in front of a Lambda function. The emulator stores HTTP APIs, domains and truststores, but does not serve
 // TLS. It is safe for concurrent use, and listens on 127.0.0.1 only.
 //
@@ -60,7 +60,7 @@ type invoker interface {
 // With a truststore, a client certificate is verified as AWS describes in "How to turn on mutual TLS authentication for
 // your HTTP APIs in API Gateway": validity, chain to the CAs of the truststore, strength of keys and signatures.
 // Revocation and the extended key usage are not checked.
-type endpoint struct {
+type apiGateway struct {
 	// URL is https on 127.0.0.1.
 	URL string
 
@@ -71,11 +71,11 @@ type endpoint struct {
 	server    *http.Server
 }
 
-// startEndpoint starts an endpoint with a server certificate on a free port. The log gets a line
+// startAPIGateway starts an apiGateway with a server certificate on a free port. The log gets a line
 // for each request. The caller must Close it.
-func startEndpoint(api httpAPI, functions invoker, certificate tls.Certificate, logTo io.Writer) (*endpoint, error) {
+func startAPIGateway(api httpAPI, functions invoker, certificate tls.Certificate, logTo io.Writer) (*apiGateway, error) {
 	api.Timeout = cmp.Or(api.Timeout, 30*time.Second)
-	e := &endpoint{api: api, functions: functions, log: slog.New(slog.NewTextHandler(logTo, nil))}
+	e := &apiGateway{api: api, functions: functions, log: slog.New(slog.NewTextHandler(logTo, nil))}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
 	if len(api.Truststore) > 0 {
@@ -100,10 +100,10 @@ func startEndpoint(api httpAPI, functions invoker, certificate tls.Certificate, 
 	return e, nil
 }
 
-// Close stops the endpoint, and closes the connections that are still open.
-func (e *endpoint) Close() { e.server.Close() }
+// Close stops it, and closes the connections that are still open.
+func (e *apiGateway) Close() { e.server.Close() }
 
-func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *apiGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, reason := e.serve(w, r)
 	if reason != nil { // API Gateway answers
 		w.Header().Set("Content-Type", "application/json")
@@ -115,7 +115,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve passes a request on and writes the answer of the function. If the reason is not nil, it
 // has written nothing, and API Gateway answers with the status.
-func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
+func (e *apiGateway) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
 	var certificate *x509.Certificate
 	if e.verifier != nil {
 		certificate = r.TLS.PeerCertificates[0]
@@ -149,7 +149,7 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 
 // verify returns why API Gateway rejects a certificate. It does not check the extended key
 // usage and the form of serial numbers; the function does.
-func (e *endpoint) verify(c *x509.Certificate) error {
+func (e *apiGateway) verify(c *x509.Certificate) error {
 	_, err := e.verifier.VerifyCertificate(c, time.Now())
 	if rejected, ok := errors.AsType[*clientcert.Error](err); ok &&
 		(rejected.Reason == clientcert.WrongUsage || rejected.Reason == clientcert.Malformed) {
@@ -161,7 +161,7 @@ func (e *endpoint) verify(c *x509.Certificate) error {
 // invoke invokes the function and writes its answer. AWS documents the answers to errors of
 // Lambda for REST APIs only. Here they are 413 for an event that is too large for Lambda, 503 for
 // a function that is throttled or late, and 500 otherwise.
-func (e *endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) (int, error) {
+func (e *apiGateway) invoke(w http.ResponseWriter, r *http.Request, event []byte) (int, error) {
 	// The function goes on when the client is gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), e.api.Timeout)
 	defer cancel()
@@ -194,7 +194,7 @@ func (e *endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) 
 
 // event returns what the function reads of the event that the endpoint makes of a request with a client certificate,
 // which is nil without mutual TLS.
-func (e *endpoint) event(r *http.Request, certificate *x509.Certificate) ([]byte, error) {
+func (e *apiGateway) event(r *http.Request, certificate *x509.Certificate) ([]byte, error) {
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
 	made, err := paymenttest.LambdaEvent(r, source)
 	if err != nil {
