@@ -27,9 +27,9 @@ func newServer(service string) *server {
 	}
 	endpoint := keys.NewEndpoint(http.DefaultClient, baseURL, 3*time.Second)
 	// Each process with a store of its own fetches the keys.
-	return &server{intake.Signature{Tolerance: 5 * time.Minute, Keys: keys.New(endpoint, &keys.Memory{}, keys.Options{}),
-		Scheme: signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: "header:X-SVC-Timestamp",
-			KeyID: "header:X-SVC-Key-Id"}}}
+	cache := keys.New(endpoint, &keys.Memory{}, keys.Options{})
+	return &server{intake.Signature{Keys: cache, Tolerance: 5 * time.Minute, Scheme: signature.Scheme{
+		SignatureHeader: "X-SVC-Signature", Timestamp: "header:X-SVC-Timestamp", KeyID: "header:X-SVC-Key-Id"}}}
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
