@@ -1,24 +1,17 @@
 package redrivehandler
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"maps"
+	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 	"uuid"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -28,162 +21,87 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// signingKey is the service's key in all tests.
-var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-
-// table is a ledger in memory. It calls before with the context of each write, if that is set.
-type table struct {
-	ledger.Memory
-	before func(context.Context)
-}
-
-func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
-	if t.before != nil {
-		t.before(ctx)
-	}
-	return t.Memory.Write(ctx, writes)
-}
-
-// deployment is the function with its own set-up and stores in memory. It is noon.
+// deployment is the function with stores in memory. It is noon.
 type deployment struct {
+	*functiontest.Function
 	*Handler
-	conf        settings.Config
-	t           *testing.T
-	table       table
-	keys        keys.Memory
-	bus         bus.Memory
-	parked      objects.Memory
-	largeEvents objects.Memory
-	records     objects.Memory
-	log         bytes.Buffer
 }
 
-// deploy sets the function up. change are environment variables.
-func deploy(t *testing.T, change map[string]string) *deployment {
+// deploy sets the function up. env are environment variables.
+func deploy(t *testing.T, env map[string]string) *deployment {
 	t.Helper()
-	d := &deployment{t: t}
-	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
-		Values: settings.Texts(map[string]string{"baseUrl": "https://api.payments.example",
-			"tokenStore": settings.NoToken, "storeRejected": "1h"}, "")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := deployed.Environment("redrive", settings.Resources{settings.LedgerTableEnv: "ledger",
-		settings.KeysTableEnv: "keys", settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
-		settings.EventBusNameEnv: "bus"})
-	maps.Copy(env, change)
-	conf, err := settings.ParseFunction("redrive", func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.conf = conf
-	d.Handler = d.with(&d.bus)
+	f := functiontest.New(t, "redrive", map[string]string{"storeRejected": "1h"}, env)
+	d := &deployment{f, New(f.Stores(), &http.Client{}, f.Conf, f.NewLog())}
+	d.now = func() time.Time { return noon }
 	return d
-}
-
-// with returns the function with another bus.
-func (d *deployment) with(b intake.Bus) *Handler {
-	all := intake.Stores{Ledger: &d.table, Keys: &d.keys, Bus: b, LargeEvents: &d.largeEvents, Parking: &d.parked}
-	if d.conf.EvidenceBucket != "" {
-		all.Evidence = &d.records
-	}
-	h := New(all, &http.Client{}, d.conf, lambdaruntime.NewLog(&d.log, "Payhook"))
-	h.now = func() time.Time { return noon }
-	return h
-}
-
-// withCertificates are the settings of a deployment that requires client
-// certificates of a CA.
-func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
-	t.Helper()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, settings.TruststoreFile), ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return map[string]string{"PAYHOOK_AUTHENTICATION": authentication, "LAMBDA_TASK_ROOT": folder}
 }
 
 // handle invokes the function.
 func (d *deployment) handle(e intake.Request) intake.Report {
-	d.t.Helper()
-	d.log.Reset()
-	r, err := d.Handle(d.t.Context(), e)
+	d.T.Helper()
+	d.Log.Reset()
+	r, err := d.Handle(d.T.Context(), e)
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	return r
 }
 
 // replayed replays what has a name.
 func (d *deployment) replayed(e intake.Request, name string) intake.Decided {
-	d.t.Helper()
+	d.T.Helper()
 	e.Replay = []string{name}
 	return d.handle(e).Decided[0]
 }
 
-// line returns the one line of the last invocation.
-func (d *deployment) line() (line map[string]any) {
-	d.t.Helper()
-	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
-		d.t.Fatalf("%v: %s", err, &d.log)
-	}
-	return line
-}
-
 // record writes an event that is due, a large one as a claim check.
 func (d *deployment) record(event []byte) ledger.Item {
-	d.t.Helper()
-	raw := decoded(d.t, event)
+	d.T.Helper()
+	raw, err := payment.DecodeRawEvent(event)
+	if err != nil {
+		d.T.Fatal(err)
+	}
 	at := time.Now().Add(-time.Minute)
 	e := ledger.NewItem(raw, uuid.New().String(), at)
 	if len(event) > settings.LargeEventBytes {
-		detail, err := bus.NewLargeEvents(&d.largeEvents, "large-events").Put(d.t.Context(), raw)
+		detail, err := bus.NewLargeEvents(&d.LargeEvents, "large-events").Put(d.T.Context(), raw)
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 		e.Detail, e.Large = detail, true
 	}
-	if err := d.ledger().Record(d.t.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), at)[0].Err; err != nil {
-		d.t.Fatal(err)
+	if err := d.ledger().Record(d.T.Context(), []ledger.Item{e}, ledger.NewLeaseOwner(), at)[0].Err; err != nil {
+		d.T.Fatal(err)
 	}
 	return e
 }
 
 func (d *deployment) ledger() *ledger.Ledger {
-	return ledger.New(&d.table, ledger.Options{Window: time.Hour})
-}
-
-func decoded(t *testing.T, raw []byte) payment.RawEvent {
-	t.Helper()
-	event, err := payment.DecodeRawEvent(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return event
+	return ledger.New(&d.Ledger, ledger.Options{Window: time.Hour})
 }
 
 // signed returns the proof of a signed delivery.
 func (d *deployment) signed(reason proof.Reason, events ...[]byte) proof.Proof {
-	d.t.Helper()
+	d.T.Helper()
 	id := uuid.New().String()
 	p := proof.Proof{
 		Reason: reason, StoredAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
-		Timestamp: signature.FormatTime(noon), KeyID: signingKey().ID,
-		JWK: keys.FormatJWK(signingKey().ID, &signingKey().Private.PublicKey),
+		Timestamp: signature.FormatTime(noon), KeyID: functiontest.SigningKey().ID,
+		JWK: keys.FormatJWK(functiontest.SigningKey().ID, &functiontest.SigningKey().Private.PublicKey),
 	}
 	var err error
-	if p.Signature, err = signature.Sign(signingKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
-		d.t.Fatal(err)
+	if p.Signature, err = signature.Sign(functiontest.SigningKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
+		d.T.Fatal(err)
 	}
 	return p
 }
 
 // park parks an authentic delivery, for a reason.
 func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
-	d.t.Helper()
+	d.T.Helper()
 	p := d.signed(reason, events...)
 	for _, raw := range inConflict {
-		digest, id := ledger.DigestOf(raw), ledger.Key(decoded(d.t, raw).EventID)
+		digest, id := ledger.DigestOf(raw), ledger.Key(fmt.Sprint(d.Decode(raw)["eventId"]))
 		p.EventIDs = append(p.EventIDs, id)
 		p.Contents = append(p.Contents, proof.Content{EventID: id, Digest: digest[:]})
 	}
@@ -191,30 +109,30 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 }
 
 func (d *deployment) parkIt(p proof.Proof) string {
-	d.t.Helper()
-	name, _, err := proof.Put(d.t.Context(), &d.parked, p)
+	d.T.Helper()
+	name, _, err := proof.Put(d.T.Context(), &d.Parking, p)
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	return name
 }
 
 // parkEvent parks an event in the ledger, and returns its eventId.
 func (d *deployment) parkEvent(event []byte) string {
-	d.t.Helper()
+	d.T.Helper()
 	item := d.record(event)
-	if err := d.ledger().Park(d.t.Context(), item, "attempts", "no answer"); err != nil {
-		d.t.Fatal(err)
+	if err := d.ledger().Park(d.T.Context(), item, "attempts", "no answer"); err != nil {
+		d.T.Fatal(err)
 	}
 	return item.EventID
 }
 
 // decided fails the test unless there is that decision about a name.
 func (d *deployment) decided(name string, want proof.Decision) proof.Note {
-	d.t.Helper()
-	got, note, err := proof.DecisionOn(d.t.Context(), &d.parked, name)
+	d.T.Helper()
+	got, note, err := proof.DecisionOn(d.T.Context(), &d.Parking, name)
 	if err != nil || got != want {
-		d.t.Errorf("%s is %s, %v, want %s", name, got, err, want)
+		d.T.Errorf("%s is %s, %v, want %s", name, got, err, want)
 	}
 	return note
 }

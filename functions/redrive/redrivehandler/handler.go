@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
@@ -42,7 +43,6 @@ func New(all intake.Stores, keyEndpoint *http.Client, conf settings.Config, log 
 	pipeline := all.Pipeline(conf)
 	h := &Handler{
 		redriver: intake.NewRedriver(pipeline, settings.RedriveAttempts),
-		replayer: intake.NewReplayer(pipeline, nil, conf.Revoked),
 		findBus: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
@@ -53,11 +53,13 @@ func New(all intake.Stores, keyEndpoint *http.Client, conf settings.Config, log 
 		conf:    conf,
 		now:     func() time.Time { return time.Now().UTC() },
 	}
+	var truststore clientcert.Truststore // nil: no client certificate is required
 	if conf.MTLS != nil {
-		h.replayer = intake.NewReplayer(pipeline, conf.MTLS.Truststore, conf.Revoked)
+		truststore = conf.MTLS.Truststore
 	} else if conf.KeysTable != "" {
 		h.receiver = intake.NewReceiver(accepting, intake.Mechanisms{Signature: all.Signature(keyEndpoint, conf)})
 	}
+	h.replayer = intake.NewReplayer(pipeline, truststore, conf.Revoked)
 	return h
 }
 

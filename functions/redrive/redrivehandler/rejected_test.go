@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/objects"
@@ -21,7 +22,7 @@ import (
 // withRejected sets the function up as with storeRejected, and a key endpoint.
 func withRejected(t *testing.T, change map[string]string) *deployment {
 	t.Helper()
-	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
+	service := paymenttest.NewServer(paymenttest.Options{Key: functiontest.SigningKey()})
 	t.Cleanup(service.Close)
 	env := map[string]string{"PAYHOOK_BASE_URL": service.URL, settings.KeysTableEnv: "keys",
 		settings.EvidenceBucketEnv: "records", "PAYHOOK_EVIDENCE": "30d"}
@@ -31,10 +32,10 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 
 // reject stores a rejected webhook that arrived and was signed that long ago.
 func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) string {
-	d.t.Helper()
-	signed, err := paymenttest.Sender{Key: signingKey()}.Sign(d.t.Context(), w)
+	d.T.Helper()
+	signed, err := paymenttest.Sender{Key: functiontest.SigningKey()}.Sign(d.T.Context(), w)
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.Request{
 		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost,
@@ -47,11 +48,11 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 
 // replayIt replays a rejected webhook, and returns the note about it.
 func (d *deployment) replayIt(name string, acceptAge, again bool) (intake.Decided, proof.Decision, proof.Note) {
-	d.t.Helper()
+	d.T.Helper()
 	got := d.replayed(intake.Request{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
-	state, note, err := proof.DecisionOn(d.t.Context(), &d.parked, name)
+	state, note, err := proof.DecisionOn(d.T.Context(), &d.Parking, name)
 	if err != nil || got.Name != name {
-		d.t.Errorf("%+v, %v", got, err)
+		d.T.Errorf("%+v, %v", got, err)
 	}
 	return got, state, note
 }
@@ -68,15 +69,15 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || state != proof.Replayed || note != noted {
 			t.Errorf("%s, noted %+v (-want +got)\n%s", state, note, diff)
 		}
-		line := d.line()
+		line := d.Line()
 		if line["msg"] != "replay" || line["name"] != name || line["kind"] != "rejected" ||
 			line["reason"] != "wrong header" || line["level"] != nil ||
 			line["deliveryId"] == "" || line["outcome"] != "accepted" ||
 			line["acceptAge"] != nil {
 			t.Errorf("logged %v", line)
 		}
-		if len(d.bus.Entries()) != 2 || len(d.records.Keys()) != 1 {
-			t.Errorf("%d events are published, %d records", len(d.bus.Entries()), len(d.records.Keys()))
+		if len(d.Bus.Entries()) != 2 || len(d.Evidence.Keys()) != 1 {
+			t.Errorf("%d events are published, %d records", len(d.Bus.Entries()), len(d.Evidence.Keys()))
 		}
 	}
 	if got, _, _ := d.replayIt(name, false, false); got.Outcome != "already-replayed" || got.Duplicates > 0 {
@@ -88,7 +89,7 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
-	d.bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
+	d.Bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
 	for i, want := range []intake.Decided{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
 		want.Name, want.Outcome = name, "accepted"
 		got, _, _ := d.replayIt(name, false, i > 0)
@@ -145,17 +146,17 @@ func TestARejectedWebhookIsCheckedAsAFreshOne(t *testing.T) {
 			published = 1
 		}
 		// A person has decided about what is accepted or parked.
-		if got.Outcome != c.want.Name || (got.Cause == "") != done || len(d.bus.Entries()) != published ||
+		if got.Outcome != c.want.Name || (got.Cause == "") != done || len(d.Bus.Entries()) != published ||
 			note.AgeAccepted != c.acceptAge && done || (got.Parked != "") != (c.want == intake.Invalid) ||
 			(state == proof.Replayed) != (done || got.Parked != "") {
-			t.Errorf("%s: %+v is %s, noted %+v, %d events", name, got, state, note, len(d.bus.Entries()))
+			t.Errorf("%s: %+v is %s, noted %+v, %d events", name, got, state, note, len(d.Bus.Entries()))
 		}
 	}
 }
 
 func TestARejectedWebhookHasNoClientCertificate(t *testing.T) {
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
-		d := withRejected(t, withCertificates(t, authentication, paymenttest.NewCA("Operator CA")))
+		d := withRejected(t, functiontest.WithCertificates(t, authentication, paymenttest.NewCA("Operator CA")))
 		name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)
 		got, state, _ := d.replayIt(name, true, false)
 		if got.Outcome != noCertificate.Name || !strings.Contains(got.Cause, "certificate") || state != proof.Open {
@@ -178,14 +179,14 @@ func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 		}
 	}
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)
-	d.parked.Fails = func(_ context.Context, call, _ string) error {
+	d.Parking.Fails = func(_ context.Context, call, _ string) error {
 		if call == "Create" {
 			return http.ErrServerClosed
 		}
 		return nil
 	}
 	if got, _, _ := d.replayIt(name, false, false); got.Outcome != "accepted" || got.Cause == "" ||
-		d.line()["level"] != "WARN" {
+		d.Line()["level"] != "WARN" {
 		t.Errorf("not noted: %+v", got)
 	}
 }

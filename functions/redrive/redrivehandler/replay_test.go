@@ -23,7 +23,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	first, other := twoContents()
 	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
 	unmarked := d.park(proof.Invalid, nil, newEvent())
-	d.parked.Fails = func(_ context.Context, call, key string) error {
+	d.Parking.Fails = func(_ context.Context, call, key string) error {
 		if call == "Create" && key == "replayed/"+unmarked {
 			return errors.New("the bucket is down")
 		}
@@ -60,7 +60,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		line := d.line()
+		line := d.Line()
 		delete(line, "deliveryId")
 		delete(line, "parked")
 		want := map[string]any{"msg": "replay", "name": got.Name, "kind": string(test.kind), "by": "ann",
@@ -84,8 +84,8 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 func TestAReplayOfAParkedDeliveryStoresNoEvidence(t *testing.T) {
 	d := withRejected(t, nil) // with evidence
 	if r := d.replayed(intake.Request{}, d.park(proof.Invalid, nil, newEvent())); r.Outcome != "accepted" ||
-		len(d.bus.Entries()) != 1 || len(d.records.Keys()) != 0 {
-		t.Errorf("%+v, with evidence %s", r, d.records.Keys())
+		len(d.Bus.Entries()) != 1 || len(d.Evidence.Keys()) != 0 {
+		t.Errorf("%+v, with evidence %s", r, d.Evidence.Keys())
 	}
 }
 
@@ -95,20 +95,20 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	replayed, dismissed := d.parkEvent(newEvent()), d.parkEvent(newEvent())
 	e := intake.Request{By: "ann", Reason: "why"}
 	if got := d.replayed(e, replayed); got != (intake.Decided{Name: replayed, Outcome: "accepted", Recorded: 1,
-		Pending: 1}) || d.line()["kind"] != "event" {
-		t.Errorf("replayed: %+v, logged %v", got, d.line())
+		Pending: 1}) || d.Line()["kind"] != "event" {
+		t.Errorf("replayed: %+v, logged %v", got, d.Line())
 	}
 	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "content-unavailable" ||
 		got.Cause == "" {
 		t.Errorf("replayed with a version: %+v", got)
 	}
 	e.Dismiss = []string{dismissed}
-	if got := d.handle(e).Decided[0]; got.Cause != "" || d.line()["kind"] != "event" {
+	if got := d.handle(e).Decided[0]; got.Cause != "" || d.Line()["kind"] != "event" {
 		t.Errorf("dismissed: %+v", got)
 	}
 	d.handle(intake.Request{})
 	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
-		if item := d.table.Items()[id]; string(item.State) != want ||
+		if item := d.Ledger.Items()[id]; string(item.State) != want ||
 			item.Note != (ledger.Note{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
 		}
@@ -156,11 +156,12 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 	defer cancel()
 	end, _ := ctx.Deadline()
 	calls := 0
-	d.table.before = func(ctx context.Context) {
+	d.Ledger.Before = func(ctx context.Context) error {
 		calls++
 		if got, ok := ctx.Deadline(); !ok || !got.Before(end) {
 			t.Errorf("a call has time until %s, the invocation until %s", got, end)
 		}
+		return nil
 	}
 	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
 		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
@@ -200,7 +201,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	for name, cause := range map[string]string{name: "",
 		missing: missing + ": " + objects.ErrNotFound.Error(), "x": "not a name"} {
 		got := d.handle(intake.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Decided
-		line := d.line()
+		line := d.Line()
 		logged, _ := line["cause"].(string)
 		if len(got) != 1 || got[0].Name != name || !strings.HasPrefix(got[0].Cause, cause) ||
 			(got[0].Cause == "") != (cause == "") || line["msg"] != "dismiss" || line["name"] != name ||

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +50,7 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 			"left": false}
 		maps.Copy(want, test.want)
 		maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
-		line := d.line()
+		line := d.Line()
 		delete(line, settings.MetricDimension)
 		delete(line, "_aws")
 		if diff := cmp.Diff(want, line); diff != "" {
@@ -63,9 +64,9 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	d := deploy(t, nil)
 	d.record(newEvent())
 	parked := d.park(proof.Invalid, nil, newEvent())
-	d.bus.Missing = true
+	d.Bus.Missing = true
 	r, err := d.Handle(t.Context(), intake.Request{})
-	line := d.line()
+	line := d.Line()
 	if fmt.Sprint(err) != "redrive: the event bus does not exist" || r.Published > 0 || r.Found > 0 ||
 		line["BusMissing"] != 1.0 || line["level"] != "ERROR" || line["cause"] != lambdaruntime.Cause(bus.ErrMissing) ||
 		line["OldestPending"] != nil {
@@ -74,16 +75,16 @@ func TestNothingIsPublishedIfTheBusDoesNotExist(t *testing.T) {
 	if _, err := d.Handle(t.Context(), intake.Request{Replay: []string{parked}}); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a replay: %v", err)
 	}
-	for id, item := range d.table.Items() {
+	for id, item := range d.Ledger.Items() {
 		if item.State != ledger.Pending {
 			t.Errorf("%s is %s", id, item.State)
 		}
 	}
 	d.decided(parked, proof.Open)
 
-	d.bus.Missing = false
-	if r := d.handle(intake.Request{}); r.Published != 1 || d.line()["BusMissing"] != nil {
-		t.Errorf("with a bus: %+v, %v", r, d.line())
+	d.Bus.Missing = false
+	if r := d.handle(intake.Request{}); r.Published != 1 || d.Line()["BusMissing"] != nil {
+		t.Errorf("with a bus: %+v, %v", r, d.Line())
 	}
 }
 
@@ -93,7 +94,7 @@ func TestARunPublishesIfTheBusIsNotKnownToBeMissing(t *testing.T) {
 	d.record(newEvent())
 	d.findBus = func(context.Context) error { return errors.New("denied") }
 	r := d.handle(intake.Request{})
-	if line := d.line(); r.Published != 1 || line["busCause"] != "denied" || line["level"] != "WARN" ||
+	if line := d.Line(); r.Published != 1 || line["busCause"] != "denied" || line["level"] != "WARN" ||
 		line["BusMissing"] != nil {
 		t.Errorf("%+v, %v", r, line)
 	}
@@ -111,12 +112,14 @@ func (*silentBus) Find(ctx context.Context) error {
 func TestARunDoesNotWaitForTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deploy(t, nil)
-		d.Handler = d.with(&silentBus{})
+		stores := d.Stores()
+		stores.Bus = &silentBus{}
+		d.Handler = New(stores, &http.Client{}, d.Conf, d.NewLog())
 		d.record(newEvent())
 		start := time.Now()
 		r := d.handle(intake.Request{})
-		if took := time.Since(start); took != 5*time.Second || r.Published != 1 || d.line()["busCause"] == nil {
-			t.Errorf("%s: %+v, %v", took, r, d.line())
+		if took := time.Since(start); took != 5*time.Second || r.Published != 1 || d.Line()["busCause"] == nil {
+			t.Errorf("%s: %+v, %v", took, r, d.Line())
 		}
 	})
 }

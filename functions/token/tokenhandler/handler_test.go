@@ -1,7 +1,6 @@
 package tokenhandler
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -19,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/lambdaruntime"
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -65,19 +64,16 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 			Report{token.Failed, 0, "full"}, map[string]any{"level": "ERROR", "cause": "full",
 				"warning": token.ShortLived}},
 	} {
-		var out bytes.Buffer
-		h := &Handler{log: lambdaruntime.NewLog(&out, "Payhook")}
+		f := &functiontest.Function{T: t}
+		h := &Handler{log: f.NewLog()}
 		if diff := cmp.Diff(c.report, h.write(t.Context(), c.run, c.err)); diff != "" {
 			t.Errorf("%s: the report (-want +got):\n%s", name, diff)
 		}
 		c.line["msg"], c.line["outcome"] = "token", string(c.run.Outcome)
-		var line map[string]any
-		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-			t.Fatal(err)
-		}
+		line := f.Line()
 		// A run that does not know the life of the token, and did not fail, writes no metric: the
 		// alarm token-life is raised by missing data.
-		if text := out.String(); strings.Contains(text, `"Unit":"Seconds"`) != c.run.Known {
+		if text := f.Log.String(); strings.Contains(text, `"Unit":"Seconds"`) != c.run.Known {
 			t.Errorf("%s: %s", name, text)
 		}
 		delete(line, "_aws")
@@ -87,28 +83,17 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 	}
 }
 
-// environment returns the environment of the function, in which no setting has its default.
-func environment(t *testing.T, authURL string) map[string]string {
+// function returns the function, in which no setting has its default.
+func function(t *testing.T, authURL string, env map[string]string) *functiontest.Function {
 	t.Helper()
-	env := map[string]string{settings.TokenSecretEnv: "token", settings.CredentialsSecretEnv: "credentials"}
 	values := map[string]string{"authUrl": authURL, "tokenManagerId": "manager 1", "scopes": "a b",
-		"credentialEncoding": "form"}
+		"credentialEncoding": "form", "tokenStore": "secret"}
 	for _, s := range settings.ReadBy("token") {
-		if env[s.Env()] = values[s.Key]; values[s.Key] == "" {
+		if values[s.Key] == "" {
 			t.Errorf("no test covers the effect of %s", s.Key)
 		}
 	}
-	return env
-}
-
-// parse returns the settings of an environment.
-func parse(t *testing.T, env map[string]string) settings.Config {
-	t.Helper()
-	conf, err := settings.ParseFunction("token", func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conf
+	return functiontest.New(t, "token", values, env)
 }
 
 // The environment alone determines the settings. The log and the report contain no secret.
@@ -129,8 +114,8 @@ func TestATokenIsStored(t *testing.T) {
 			len(requests))
 	}))
 	defer endpoint.Close()
-	var out bytes.Buffer
-	h := New(&stored, &credentials, parse(t, environment(t, endpoint.URL+"/eu")), lambdaruntime.NewLog(&out, "Payhook"))
+	f := function(t, endpoint.URL+"/eu", nil)
+	h := New(&stored, &credentials, f.Conf, f.NewLog())
 	for i, step := range []struct {
 		event Event
 		want  token.Outcome
@@ -146,8 +131,8 @@ func TestATokenIsStored(t *testing.T) {
 		!strings.Contains(text, "CANARY-2") {
 		t.Errorf("%s, %v after the requests %q", text, err, requests)
 	}
-	if out.Len() == 0 || strings.Contains(out.String(), "CANARY") {
-		t.Errorf("logged %s", &out)
+	if f.Log.Len() == 0 || strings.Contains(f.Log.String(), "CANARY") {
+		t.Errorf("logged %s", &f.Log)
 	}
 }
 
@@ -167,18 +152,15 @@ func TestTheSampleEventsAreDecoded(t *testing.T) {
 // newTLS returns the function, its client credentials, and a file of CAs in its package.
 func newTLS(t *testing.T, authURL string, serviceCA []byte) (*Handler, *token.Memory) {
 	t.Helper()
-	credentials, folder := &token.Memory{}, t.TempDir()
+	credentials, env := &token.Memory{}, map[string]string(nil)
 	if err := credentials.Save(t.Context(), `{"client_id":"c","client_secret":"s"}`); err != nil {
 		t.Fatal(err)
 	}
 	if serviceCA != nil {
-		if err := os.WriteFile(filepath.Join(folder, settings.ServiceCAFile), serviceCA, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		env = functiontest.InPackage(t, settings.ServiceCAFile, serviceCA)
 	}
-	env := environment(t, authURL)
-	env["LAMBDA_TASK_ROOT"] = folder
-	return New(&token.Memory{}, credentials, parse(t, env), lambdaruntime.NewLog(io.Discard, "")), credentials
+	f := function(t, authURL, env)
+	return New(&token.Memory{}, credentials, f.Conf, f.NewLog()), credentials
 }
 
 // The token endpoint can have a private CA. The client certificate is that of the secret at each call, in all forms of

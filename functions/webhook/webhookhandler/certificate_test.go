@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -24,18 +23,12 @@ const (
 	apiID     = "a1b2c3d4e5"
 )
 
-// withCertificates are the settings of a deployment that requires client
-// certificates of a CA.
-func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
+// withAPI is the environment of a function behind an API that requires client certificates of a CA.
+func withAPI(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
 	t.Helper()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, settings.TruststoreFile), ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return map[string]string{
-		"PAYHOOK_AUTHENTICATION": authentication, "PAYHOOK_DOMAIN_NAME": apiDomain, settings.APIIDEnv: apiID,
-		"LAMBDA_TASK_ROOT": folder,
-	}
+	env := functiontest.WithCertificates(t, authentication, ca)
+	env["PAYHOOK_DOMAIN_NAME"], env[settings.APIIDEnv] = apiDomain, apiID
+	return env
 }
 
 // throughAPI makes r an event of the API with a client certificate.
@@ -65,10 +58,10 @@ func TestAWebhookByMTLSNeedsOnlyACertificateAndWritesTheDaysThatItsChainLasts(t 
 		"Operator CA": {ca.Client(expires(10)), nil, 10},
 		"Issuing CA":  {issuing.Client(expires(40)), paymenttest.EncodeCertificate(issuing.Certificate), 20},
 	} {
-		e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca))
+		e := newEndpoint(t, withAPI(t, settings.ByMTLS, ca))
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), c.client)
 		r.RequestContext.Authentication.ClientCert.ClientCertPem += string(c.added)
-		answer, line := e.handle(t, r), e.line(t)
+		answer, line := e.handle(t, r), e.Line()
 		days, _ := line[settings.TrustDaysLeftMetric.Name].(float64)
 		if answer.StatusCode != 200 || math.Round(days) != c.days || len(e.service.Requests(paymenttest.Keys)) > 0 {
 			t.Errorf("%s: %d, %v days, want %v", issuer, answer.StatusCode, days, c.days)
@@ -110,33 +103,33 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 		"no format":           {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
 	}
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
-		e := newEndpoint(t, withCertificates(t, authentication, ca))
+		e := newEndpoint(t, withAPI(t, authentication, ca))
 		// With both, each webhook is signed, so that only the certificate decides.
 		signed := e.signed(t, paymenttest.Event())
 		signed.Headers["x-amzn-mtls-clientcert"] = clientCert(client.Certificate[0]).ClientCertPem
 		want := e.handle(t, signed) // without an API
 		for name, c := range cases {
-			e.log.Reset()
+			e.Log.Reset()
 			r := throughAPI(signed, client)
 			c.change(&r)
 			if diff := cmp.Diff(want, e.handle(t, r)); want.StatusCode != 401 || diff != "" {
 				t.Errorf("%s, %s: %d differs from other rejections (-other +this)\n%s", authentication, name,
 					want.StatusCode, diff)
 			}
-			line := e.line(t)
+			line := e.Line()
 			logged, _ := line["certificate"].(map[string]any)
 			if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
-				line[settings.TrustDaysLeftMetric.Name] != nil || strings.Contains(e.log.String(), "MII") ||
+				line[settings.TrustDaysLeftMetric.Name] != nil || strings.Contains(e.Log.String(), "MII") ||
 				c.reason == clientcert.Expired && logged["fingerprint"] != clientcert.Fingerprint(expired.Leaf) {
 				t.Errorf("%s, %s: logged as %v, want %s", authentication, name, line, c.reason)
 			}
 		}
-		e.nothingHappened(t)
+		e.NothingHappened()
 		// A host name has no case (RFC 9110, section 4.2.3).
 		r := throughAPI(signed, client)
 		r.RequestContext.DomainName = strings.ToUpper(apiDomain)
 		if r := e.handle(t, r); r.StatusCode != 200 {
-			t.Errorf("the webhook itself is answered %d: %s", r.StatusCode, e.log)
+			t.Errorf("the webhook itself is answered %d: %s", r.StatusCode, &e.Log)
 		}
 	}
 }

@@ -1,14 +1,10 @@
 package webhookhandler
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json/v2"
-	"maps"
 	"net/http"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -16,71 +12,23 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
-	"payhook.example/shared/bus"
-	"payhook.example/shared/intake"
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/lambdaruntime"
-	"payhook.example/shared/ledger"
-	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 )
 
-// endpoint is the function, set up as in main, with AWS services in memory and a
-// payment service on this machine.
+// endpoint is the function with stores in memory, and a payment service on this machine.
 type endpoint struct {
+	*functiontest.Function
 	*Handler
-	service     *paymenttest.Server
-	ledger      table
-	keys        keyTable
-	bus         bus.Memory
-	largeEvents objects.Memory
-	parking     objects.Memory
-	records     objects.Memory
-	log         *bytes.Buffer
-}
-
-// confOf returns the default settings with some changes.
-func confOf(t testing.TB, baseURL string, change map[string]string) settings.Config {
-	t.Helper()
-	deployed, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook",
-		Values: settings.Texts(map[string]string{"baseUrl": baseURL, "tokenStore": settings.NoToken}, "")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := deployed.Environment("webhook", settings.Resources{settings.LedgerTableEnv: "ledger",
-		settings.KeysTableEnv: "keys", settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
-		settings.EventBusNameEnv: "payhook"})
-	maps.Copy(env, change)
-	s, err := settings.ParseFunction("webhook", func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// signingKey is the service's key in all tests. Generating one takes longer than most
-// tests.
-var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-
-// table is a ledger in memory. Its first writes wait for the end of their context if hangs is set.
-type table struct {
-	ledger.Memory
-	hangs bool
-}
-
-func (t *table) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
-	if t.hangs {
-		<-ctx.Done()
-		return slices.Repeat([]ledger.WriteResult{{Err: ctx.Err()}}, len(writes))
-	}
-	return t.Memory.Write(ctx, writes)
+	service *paymenttest.Server
+	keys    keyTable
 }
 
 // keyTable is a table of keys in memory. A write of a key waits for stored, if that is set.
 type keyTable struct {
-	keys.Memory
+	*keys.Memory
 	stored  chan struct{}
 	senders int // how many were recorded
 }
@@ -97,27 +45,29 @@ func (t *keyTable) Put(ctx context.Context, r keys.Record, version string) (bool
 	return t.Memory.Put(ctx, r, version)
 }
 
-// newServices returns stores in memory.
-func newServices() *endpoint { return &endpoint{log: &bytes.Buffer{}} }
-
-// start sets the function up. change are environment variables.
-func (e *endpoint) start(t testing.TB, baseURL string, keyEndpoint *http.Client, change map[string]string) {
+// start sets the function up. env are environment variables.
+func start(t testing.TB, baseURL string, keyEndpoint *http.Client, env map[string]string) *endpoint {
 	t.Helper()
-	c := confOf(t, baseURL, change)
-	stores := intake.Stores{Ledger: &e.ledger, Keys: &e.keys, Bus: &e.bus, LargeEvents: &e.largeEvents,
-		Parking: &e.parking}
-	if c.EvidenceBucket != "" {
-		stores.Evidence = &e.records
-	}
-	e.Handler = New(stores, keyEndpoint, c, lambdaruntime.NewLog(e.log, "webhook"))
+	e := &endpoint{Function: functiontest.New(t, "webhook", map[string]string{"baseUrl": baseURL}, env)}
+	e.keys.Memory = &e.Keys
+	stores := e.Stores()
+	stores.Keys = &e.keys
+	e.Handler = New(stores, keyEndpoint, e.Conf, e.NewLog())
+	return e
 }
 
-func newEndpoint(t testing.TB, change map[string]string) *endpoint {
+func newEndpoint(t testing.TB, env map[string]string) *endpoint {
 	t.Helper()
-	e := newServices()
-	e.service = paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
-	t.Cleanup(e.service.Close)
-	e.start(t, e.service.URL, &http.Client{}, change)
+	return withService(t, functiontest.SigningKey(), env)
+}
+
+// withService returns an endpoint with a service that has a signing key.
+func withService(t testing.TB, key paymenttest.Key, env map[string]string) *endpoint {
+	t.Helper()
+	service := paymenttest.NewServer(paymenttest.Options{Key: key})
+	t.Cleanup(service.Close)
+	e := start(t, service.URL, &http.Client{}, env)
+	e.service = service
 	return e
 }
 
@@ -184,27 +134,4 @@ func (e *endpoint) handle(t testing.TB, r events.APIGatewayV2HTTPRequest) events
 func (e *endpoint) send(t testing.TB, list ...payment.Event) events.LambdaFunctionURLResponse {
 	t.Helper()
 	return e.handle(t, e.signed(t, list...))
-}
-
-// nothingHappened fails the test if anything was recorded, published, stored or parked.
-func (e *endpoint) nothingHappened(t testing.TB) {
-	t.Helper()
-	if n := len(e.ledger.Items()) + len(e.bus.Entries()) + len(e.largeEvents.Keys()) + len(e.parking.Keys()); n != 0 {
-		t.Errorf("%d items, entries or objects were written", n)
-	}
-}
-
-// line is the outcome line of the last webhook.
-func (e *endpoint) line(t testing.TB) map[string]any {
-	t.Helper()
-	lines := bytes.Split(bytes.TrimSpace(e.log.Bytes()), []byte("\n"))
-	return decoded(t, lines[len(lines)-1])
-}
-
-func decoded(t testing.TB, text []byte) (object map[string]any) {
-	t.Helper()
-	if err := json.Unmarshal(text, &object); err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
-	return object
 }

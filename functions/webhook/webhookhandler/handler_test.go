@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -79,7 +80,7 @@ func TestOnlyAllowedNetworksAreRead(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	client := ca.Client(nil)
 	for name, change := range map[string]map[string]string{
-		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca),
+		"function URL": {}, "API": withAPI(t, settings.ByBoth, ca),
 	} {
 		change["PAYHOOK_ALLOWED_NETWORKS"] = "192.0.2.0/24;2001:db8:1::/48"
 		change[settings.StoreRejectedUntilEnv] = "2099-01-01T00:00:00Z"
@@ -93,14 +94,14 @@ func TestOnlyAllowedNetworksAreRead(t *testing.T) {
 			r := throughAPI(unsigned([]byte("x")), client)
 			r.Headers["x-forwarded-for"], r.RequestContext.HTTP.SourceIP = "192.0.2.1", address
 			r.RequestContext.HTTP.Method = "DELETE"
-			got, line := e.handle(t, r).StatusCode, e.line(t)
+			got, line := e.handle(t, r).StatusCode, e.Line()
 			if allowed {
 				if got != 405 {
 					t.Errorf("%s: %q is answered %d, logged as %v", name, address, got, line)
 				}
 				continue
 			}
-			e.nothingHappened(t)
+			e.NothingHappened()
 			if got != 403 || line["outcome"] != intake.SenderNotAllowed.Name || line["SenderNotAllowed"] != 1.0 {
 				t.Errorf("%s: %q is answered %d, logged as %v", name, address, got, line)
 			}
@@ -127,12 +128,12 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 	event.EventData.Identifiers.PaymentRequestID = "CANARY"
 	good := e.signed(t, event)
 	bad := e.request(t, paymenttest.Webhook{Payload: []byte(`{"CANARY":"CANARY","CANARY":1}`)})
-	e.bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
+	e.Bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 	answers := fmt.Sprint(e.handle(t, good), e.handle(t, bad))
 	bad.Headers["x-svc-key-id"], bad.Headers["x-svc-timestamp"] = "CANARY", "CANARY"
 	answers += fmt.Sprint(e.handle(t, bad))
 	for _, secret := range []string{"CANARY", good.Headers["x-svc-signature"], bad.Headers["x-svc-signature"]} {
-		if strings.Contains(e.log.String(), secret) || strings.Contains(answers, secret) {
+		if strings.Contains(e.Log.String(), secret) || strings.Contains(answers, secret) {
 			t.Errorf("%q is in the log or the answer", secret)
 		}
 	}
@@ -142,7 +143,7 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 func publishing() *http.Client {
 	return &http.Client{Transport: keyEndpointFunc(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(bytes.NewReader(signingKey().JWK())), Request: r}, nil
+			Body: io.NopCloser(bytes.NewReader(functiontest.SigningKey().JWK())), Request: r}, nil
 	})}
 }
 
@@ -151,17 +152,16 @@ func publishing() *http.Client {
 func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 	signed := encode(t, newEndpoint(t, nil).signed(t, paymenttest.Event()))
 	synctest.Test(t, func(t *testing.T) {
-		e := newServices()
+		e := start(t, "https://service.example", publishing(), map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
 		e.keys.stored = make(chan struct{})
-		e.start(t, "https://service.example", publishing(), map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
 		answer := make(chan []byte, 1)
 		go func() {
 			text, err := e.Invoke(t.Context(), signed)
 			answer <- slices.Concat(text, fmt.Append(nil, err))
 		}()
 		synctest.Wait()
-		if len(answer) > 0 || len(e.bus.Entries()) != 1 {
-			t.Errorf("%d answers, and %d events on the bus", len(answer), len(e.bus.Entries()))
+		if len(answer) > 0 || len(e.Bus.Entries()) != 1 {
+			t.Errorf("%d answers, and %d events on the bus", len(answer), len(e.Bus.Entries()))
 		}
 		close(e.keys.stored)
 		if text := <-answer; !bytes.HasPrefix(text, []byte(`{"statusCode":200,`)) {
@@ -170,22 +170,10 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// The interface does not say which method is used.
-func TestEveryMethodOfWebhooksIsAccepted(t *testing.T) {
-	e := newEndpoint(t, nil)
-	for method, want := range map[string]int{"POST": 200, "PUT": 200, "PATCH": 200, "DELETE": 405, "post": 405} {
-		r := e.signed(t, paymenttest.Event())
-		r.RequestContext.HTTP.Method = method
-		if got := e.handle(t, r).StatusCode; got != want {
-			t.Errorf("%s: answered %d", method, got)
-		}
-	}
-}
-
 // A monitor learns nothing, and changes no metric, line or store, whatever the settings are and whatever it sends.
 func TestAMonitorIsAnsweredWithoutAnEffect(t *testing.T) {
 	for name, change := range map[string]map[string]string{
-		"signature": {}, "mtls": withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")),
+		"signature": {}, "mtls": withAPI(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")),
 		"networks": {"PAYHOOK_ALLOWED_NETWORKS": "203.0.113.0/24"},
 	} {
 		change[settings.StoreRejectedUntilEnv] = "2099-01-01T00:00:00Z"
@@ -194,10 +182,10 @@ func TestAMonitorIsAnsweredWithoutAnEffect(t *testing.T) {
 			r := unsigned([]byte("x"))
 			r.RequestContext.HTTP.Method = method
 			got := e.handle(t, r)
-			if got.StatusCode != 204 || got.Body != "" || len(got.Headers) > 0 || e.log.Len() > 0 {
-				t.Errorf("%s, %s: %+v, logged %s", name, method, got, e.log)
+			if got.StatusCode != 204 || got.Body != "" || len(got.Headers) > 0 || e.Log.Len() > 0 {
+				t.Errorf("%s, %s: %+v, logged %s", name, method, got, &e.Log)
 			}
-			e.nothingHappened(t)
+			e.NothingHappened()
 		}
 	}
 }
@@ -206,13 +194,15 @@ func TestAMonitorIsAnsweredWithoutAnEffect(t *testing.T) {
 func TestTheAnswerComesBeforeTheDeadline(t *testing.T) {
 	signed := newEndpoint(t, nil).signed(t, paymenttest.Event())
 	synctest.Test(t, func(t *testing.T) {
-		e := newServices()
-		e.ledger.hangs = true
-		e.start(t, "https://service.example", publishing(), map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
+		e := start(t, "https://service.example", publishing(), map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
+		e.Ledger.Before = func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if r := e.invoke(ctx, t, signed); r.StatusCode != 503 || ctx.Err() != nil {
-			t.Errorf("answered %d, %v: %s", r.StatusCode, ctx.Err(), e.log)
+			t.Errorf("answered %d, %v: %s", r.StatusCode, ctx.Err(), &e.Log)
 		}
 	})
 }
@@ -231,7 +221,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 		f.Add(encode(f, r))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		e.log.Reset()
+		e.Log.Reset()
 		answer, err := e.Invoke(t.Context(), text)
 		if err != nil {
 			return
@@ -241,7 +231,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 			response.StatusCode >= 500 && response.StatusCode != 503 {
 			t.Fatalf("%s %v", answer, err)
 		}
-		if len(e.ledger.Items())+len(e.bus.Entries()) > 0 {
+		if len(e.Ledger.Items())+len(e.Bus.Entries()) > 0 {
 			t.Fatal("something was written")
 		}
 	})

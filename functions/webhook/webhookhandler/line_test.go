@@ -1,7 +1,6 @@
 package webhookhandler
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"maps"
@@ -9,19 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/settings"
 )
 
 // written returns the outcome line of a result.
 func written(t *testing.T, authentication string, r intake.Result, a answer) map[string]any {
 	t.Helper()
-	var log bytes.Buffer
-	h := &Handler{conf: settings.Config{Authentication: authentication}, log: lambdaruntime.NewLog(&log, "webhook")}
-	h.write(t.Context(), r, a, attempt{})
-	return decoded(t, log.Bytes())
+	f := &functiontest.Function{T: t}
+	(&Handler{conf: settings.Config{Authentication: authentication}, log: f.NewLog()}).write(t.Context(), r, a, attempt{})
+	return f.Line()
 }
 
 // A metric costs only in the hours in which it is written. Of zeros, only those of

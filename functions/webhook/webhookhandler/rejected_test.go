@@ -39,14 +39,14 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 			if diff := cmp.Diff(plain.handle(t, r), e.handle(t, r)); diff != "" {
 				t.Errorf("answered otherwise (-without +with)\n%s", diff)
 			}
-			if got := plain.parking.Keys(); len(got) != 0 || plain.line(t)["rejected"] != nil {
+			if got := plain.Parking.Keys(); len(got) != 0 || plain.Line()["rejected"] != nil {
 				t.Errorf("stored after the end: %v", got)
 			}
-			stored, _ := e.line(t)["rejected"].(string)
-			got, err := proof.Get(t.Context(), &e.parking, stored)
+			stored, _ := e.Line()["rejected"].(string)
+			got, err := proof.Get(t.Context(), &e.Parking, stored)
 			if err != nil || got.Request == nil || time.Since(got.Request.ReceivedAt) > time.Hour || got.Cause == "" ||
-				strings.Contains(e.log.String(), "paymentRequestId") {
-				t.Errorf("%+v, %v; logged %s", got, err, e.log)
+				strings.Contains(e.Log.String(), "paymentRequestId") {
+				t.Errorf("%+v, %v; logged %s", got, err, &e.Log)
 			}
 			want := proof.Proof{
 				Reason:  proof.Rejected,
@@ -63,7 +63,7 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 					SourceIP:      "192.0.2.1",
 					PayloadBytes:  len(r.Body),
 					PayloadSHA256: got.Request.PayloadSHA256,
-					Settings:      e.conf.Verification,
+					Settings:      e.Conf.Verification,
 				},
 			}
 			want.Request.Headers["authorization"] = signature.Redacted
@@ -81,8 +81,8 @@ func TestNoOtherRequestIsStored(t *testing.T) {
 		200: e.signed(t, paymenttest.Event()), 422: e.request(t, paymenttest.Webhook{Payload: []byte("{}")}),
 		400: unsigned(nil),
 	} {
-		if got := e.handle(t, r).StatusCode; got != status || e.line(t)["rejected"] != nil {
-			t.Errorf("%d, want %d; logged as %v", got, status, e.line(t))
+		if got := e.handle(t, r).StatusCode; got != status || e.Line()["rejected"] != nil {
+			t.Errorf("%d, want %d; logged as %v", got, status, e.Line())
 		}
 	}
 }
@@ -91,11 +91,11 @@ func TestNoOtherRequestIsStored(t *testing.T) {
 func TestARejectedWebhookThatCannotBeStoredChangesNothing(t *testing.T) {
 	e := storingRejected(t, time.Hour)
 	want := e.handle(t, unsigned([]byte("x")))
-	e.parking.Fails = func(context.Context, string, string) error { return errors.New("no answer") }
+	e.Parking.Fails = func(context.Context, string, string) error { return errors.New("no answer") }
 	if diff := cmp.Diff(want, e.handle(t, unsigned([]byte("x")))); diff != "" {
 		t.Errorf("answered otherwise (-stored +not stored)\n%s", diff)
 	}
-	if line := e.line(t); line["rejectedNotStored"] == nil || line["rejected"] != nil {
+	if line := e.Line(); line["rejectedNotStored"] == nil || line["rejected"] != nil {
 		t.Errorf("logged as %v", line)
 	}
 }

@@ -108,7 +108,7 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 	endpoints := map[string]*endpoint{
 		"signature": newEndpoint(t, map[string]string{settings.StoreRejectedUntilEnv: "2099-01-01T00:00:00Z",
 			"PAYHOOK_ALLOWED_NETWORKS": "192.0.2.0/24"}),
-		"both": newEndpoint(t, withCertificates(t, settings.ByBoth, paymenttest.NewCA("Operator CA"))),
+		"both": newEndpoint(t, withAPI(t, settings.ByBoth, paymenttest.NewCA("Operator CA"))),
 	}
 	cases := map[string]string{
 		`{"resource":"/","path":"/","httpMethod":"POST","headers":{"X-SVC-Signature":"CANARY"},
@@ -140,16 +140,16 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 	}
 	for event, want := range cases {
 		for name, e := range endpoints {
-			e.log.Reset()
+			e.Log.Reset()
 			answer, err := e.Invoke(t.Context(), []byte(event))
-			line := e.line(t)
+			line := e.Line()
 			if err != nil || !strings.HasPrefix(string(answer), `{"statusCode":400,`) ||
 				line["outcome"] != intake.NotAWebhookEvent.Name || line["cause"] != "not a webhook: "+want ||
 				line["BadRequest"] != 1.0 || line["ClientErrors"] != 1.0 ||
-				strings.Contains(e.log.String()+string(answer), "CANARY") {
+				strings.Contains(e.Log.String()+string(answer), "CANARY") {
 				t.Errorf("%s, %s: answered %s, %v, logged as %v", name, event, answer, err, line)
 			}
-			e.nothingHappened(t)
+			e.NothingHappened()
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -70,13 +71,13 @@ func TestWhatIsAuthenticAndHasAnIdentityIsPublished(t *testing.T) {
 		if deviation == "eventTimestamp" {
 			want = time.Time{}
 		}
-		line := e.line(t)
+		line := e.Line()
 		if !cmp.Equal(line["deviations"], deviations) || line["Deviations"] != metric || line["level"] != nil {
 			t.Errorf("%s: the line is %v", event, line)
 		}
-		entries := e.bus.Entries()
+		entries := e.Bus.Entries()
 		if len(entries) != 1 || string(entries[0].Detail) != event || !entries[0].Time.Equal(want) ||
-			len(e.parking.Keys()) > 0 {
+			len(e.Parking.Keys()) > 0 {
 			t.Errorf("%s: %+v is on the bus", event, entries)
 		}
 	}
@@ -91,7 +92,7 @@ func TestEventsWithoutIdentityAreAnswered(t *testing.T) {
 	good, bad := eventOf(""), strings.Replace(eventOf(""), `"eventId":"`, `"eventId":"CANARY`, 1)
 	r := e.request(t, paymenttest.Webhook{Payload: payloadOf(good, bad, first, "null", conflicting)})
 	got := e.handle(t, r)
-	body, line := decoded(t, []byte(got.Body)), e.line(t)
+	body, line := e.Decode([]byte(got.Body)), e.Line()
 	contains := func(name string, got, want map[string]any) {
 		for field, want := range want {
 			if got[field] != want {
@@ -111,12 +112,12 @@ func TestEventsWithoutIdentityAreAnswered(t *testing.T) {
 			t.Errorf("%s is %v", field, line[field])
 		}
 	}
-	if strings.Contains(e.log.String()+got.Body, "CANARY") || len(e.bus.Entries()) != 2 || got.StatusCode != 422 {
-		t.Errorf("%d are on the bus: %+v, %s", len(e.bus.Entries()), got, e.log)
+	if strings.Contains(e.Log.String()+got.Body, "CANARY") || len(e.Bus.Entries()) != 2 || got.StatusCode != 422 {
+		t.Errorf("%d are on the bus: %+v, %s", len(e.Bus.Entries()), got, &e.Log)
 	}
 	// Sent again, it is counted as parked once.
-	if e.handle(t, r); e.line(t)["Parked"] != nil {
-		t.Errorf("%v", e.line(t))
+	if e.handle(t, r); e.Line()["Parked"] != nil {
+		t.Errorf("%v", e.Line())
 	}
 }
 
@@ -147,13 +148,12 @@ func FuzzNoRequestHasAnEffectUnlessItsExactBytesVerify(f *testing.F) {
 		for _, text := range []*string{&timestamp, &keyID, &signature} {
 			*text = strings.ToValidUTF8(*text, "") // in JSON, AWS sends nothing else
 		}
-		e := newServices()
-		e.start(t, shared.service.URL, &http.Client{}, map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
+		e := start(t, shared.service.URL, &http.Client{}, map[string]string{"PAYHOOK_TIMESTAMP_TOLERANCE": "off"})
 		r := unsigned(payload)
 		r.Headers = map[string]string{header: signature, at: timestamp, kid: keyID}
 		answer := e.handle(t, r)
-		if verifies(&signingKey().Private.PublicKey, payload, timestamp, keyID, signature) {
-			if published := len(e.bus.Entries()) > 0; answer.StatusCode == 200 && !published {
+		if verifies(&functiontest.SigningKey().Private.PublicKey, payload, timestamp, keyID, signature) {
+			if published := len(e.Bus.Entries()) > 0; answer.StatusCode == 200 && !published {
 				t.Fatalf("%d, and nothing is on the bus", answer.StatusCode)
 			}
 			return
@@ -161,6 +161,6 @@ func FuzzNoRequestHasAnEffectUnlessItsExactBytesVerify(f *testing.F) {
 		if answer.StatusCode < 400 {
 			t.Fatalf("%d %s", answer.StatusCode, answer.Body)
 		}
-		e.nothingHappened(t)
+		e.NothingHappened()
 	})
 }
