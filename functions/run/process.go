@@ -8,7 +8,6 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -44,7 +43,7 @@ type process struct {
 	once, version    bool
 	forwardTo        string // the URL to which events are posted; "": none
 
-	conf      settings.Deployment
+	conf      settings.Settings
 	service   *paymenttest.Server
 	functions map[string]function
 
@@ -94,7 +93,7 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	if p.forwardTo != "" {
 		p.forwards = make(chan waiting, maxWaiting)
 	}
-	if p.conf, err = p.deployment(); err != nil {
+	if p.conf, err = p.settings(); err != nil {
 		return usageError{err}
 	}
 	id, secret := "", ""
@@ -129,26 +128,26 @@ func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 // settingsFile is that of the CDK app, below the current folder.
 var settingsFile = filepath.Join("infra", "settings.json")
 
-// deployment returns the settings, with a placeholder for the URL of the simulated service.
-func (p *process) deployment() (d settings.Deployment, err error) {
+// settings returns those of the stack, with a placeholder for the URL of the simulated service.
+func (p *process) settings() (s settings.Settings, err error) {
 	const simulated = "http://127.0.0.1"
 	texts, err := settings.ReadFile(settingsFile)
 	if err != nil {
-		return d, err
+		return s, err
 	}
-	values := settings.Texts(texts, settingsFile)
-	maps.Copy(values, settings.Texts(p.given, "--setting"))
-	if by := values["authentication"].Text; by == settings.ByMTLS || by == settings.ByBoth {
-		return d, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
+	s.Add(texts, settingsFile)
+	s.Add(p.given, "--setting")
+	by := cmp.Or(p.given["authentication"], texts["authentication"])
+	if by == settings.ByMTLS || by == settings.ByBoth {
+		return s, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
 			"have: use make up SETTINGS=\"authentication=%s\"", by, by)
 	}
-	values["baseUrl"] = settings.Value{Text: cmp.Or(p.baseURL, simulated), Name: "--base-url"}
-	values["authUrl"] = settings.Value{Text: cmp.Or(p.authURL, simulated), Name: "--auth-url"}
-	if p.authURL == "" && values["tokenManagerId"].Text == "" {
-		values["tokenManagerId"] = settings.Value{Text: settings.ByKey("tokenManagerId").Example}
+	s.Add(map[string]string{"baseUrl": cmp.Or(p.baseURL, simulated)}, "--base-url")
+	s.Add(map[string]string{"authUrl": cmp.Or(p.authURL, simulated)}, "--auth-url")
+	if p.authURL == "" && s.Given("tokenManagerId") == "" {
+		s.TokenManagerID = settings.ByKey("tokenManagerId").Example
 	}
-	return settings.ParseDeployment(settings.Given{Deployment: settings.StackName(values["stackName"].Text),
-		Local: true, Values: values})
+	return s.Parse(settings.Stack{Local: true})
 }
 
 // parse returns the configuration of a function.
@@ -160,7 +159,7 @@ func (p *process) parse(function string) (settings.Config, error) {
 	if p.conf.Evidence != "off" {
 		r[settings.EvidenceBucketEnv] = "evidence"
 	}
-	return p.conf.Function(function, r)
+	return p.conf.Config(function, r)
 }
 
 // create creates the functions.
@@ -184,7 +183,7 @@ func (p *process) create() error {
 	if failed != nil {
 		return failed
 	}
-	log, service := lambdaruntime.NewLog(&p.log, p.conf.StackName), p.keyEndpoint(conf["webhook"])
+	log, service := lambdaruntime.NewLog(&p.log, p.conf.StackName()), p.keyEndpoint(conf["webhook"])
 	p.functions = map[string]function{
 		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
 		"redrive": {settings.RedriveTimeout,

@@ -80,13 +80,13 @@ func payloads() map[string][]byte {
 }
 
 // applies reports whether a row can be played with the settings.
-func (r row) applies(conf settings.Deployment) bool {
+func (r row) applies(conf settings.Settings) bool {
 	_, static := signature.StaticKeyID(conf.KeyIDLocation)
 	return !(r.function == "token" && !conf.UsesToken() || r.flaw == paymenttest.KeyIDChanged && static)
 }
 
 // expected returns a row as it must be with the settings.
-func (r row) expected(conf settings.Deployment) row {
+func (r row) expected(conf settings.Settings) row {
 	if r.old && conf.TimestampTolerance == settings.Off {
 		r.status, r.outcome, r.published = 0, "accepted", "1"
 	}

@@ -27,7 +27,7 @@ func main() {
 
 // newFunction returns the function with the settings and stores of its environment.
 func newFunction(getenv func(string) string) (*tokenhandler.Handler, error) {
-	conf, err := settings.ParseFunction("token", getenv)
+	conf, err := settings.ParseConfig("token", getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}

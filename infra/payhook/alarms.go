@@ -63,8 +63,8 @@ func newMetric(namespace, name, dimension string, value *string) awscloudwatch.M
 }
 
 // ownMetric returns a metric that the functions write.
-func ownMetric(conf settings.Deployment, m settings.Metric) awscloudwatch.Metric {
-	return newMetric(settings.MetricNamespace, m.Name, settings.MetricDimension, jsii.String(conf.StackName))
+func ownMetric(conf settings.Settings, m settings.Metric) awscloudwatch.Metric {
+	return newMetric(settings.MetricNamespace, m.Name, settings.MetricDimension, jsii.String(conf.StackName()))
 }
 
 // lambdaMetric returns a metric that Lambda writes for all versions and aliases of the function (AWS, "Viewing metrics
@@ -111,7 +111,7 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	}
 }
 
-func alarms(conf settings.Deployment, webhook webhook) []alarm {
+func alarms(conf settings.Settings, webhook webhook) []alarm {
 	own := func(m settings.Metric) awscloudwatch.Metric { return ownMetric(conf, m) }
 	count := func(m settings.Metric) awscloudwatch.IMetric { return over(5, sum, own(m)) }
 	all := []alarm{
@@ -175,7 +175,7 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 // newAlarmTopic creates the topic that every alarm notifies.
 func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
-		DisplayName: jsii.String(cut(p.conf.StackName, 100)), // AWS, "CreateTopic" in the SNS API reference
+		DisplayName: jsii.String(cut(p.conf.StackName(), 100)), // AWS, "CreateTopic" in the SNS API reference
 		EnforceSSL:  jsii.Bool(true),
 		MasterKey:   p.key,
 	})
@@ -185,18 +185,18 @@ func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	topic.AddToResourcePolicy(statement("AlarmsOfThisStack", "cloudwatch.amazonaws.com", []string{"sns:Publish"},
 		[]*string{topic.TopicArn()}, map[string]any{
 			"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
-			"ArnLike":      map[string]any{"aws:SourceArn": p.arn("cloudwatch", "alarm", ":", p.conf.StackName+"-*")},
+			"ArnLike":      map[string]any{"aws:SourceArn": p.arn("cloudwatch", "alarm", ":", p.conf.StackName()+"-*")},
 		}))
 	return topic
 }
 
 // newAlarm creates an alarm that notifies the topic. The emulator has no alarms on metric math.
 func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
-	if _, math := a.metric.(awscloudwatch.MathExpression); math && p.conf.Local {
+	if _, math := a.metric.(awscloudwatch.MathExpression); math && p.conf.Local() {
 		return
 	}
 	props := &awscloudwatch.AlarmProps{
-		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
+		AlarmName:          jsii.String(p.conf.StackName() + "-" + a.name),
 		AlarmDescription:   jsii.String(section(texts, a.name)),
 		Metric:             a.metric,
 		Threshold:          jsii.Number(max(a.threshold, 1)),
@@ -241,7 +241,7 @@ var chartWidth, chartHeight = jsii.Number(8), jsii.Number(6)
 func (p *Payhook) newDashboard() *string {
 	scope := constructs.NewConstruct(p, jsii.String("Monitoring"))
 	d := awscloudwatch.NewDashboard(scope, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{
-		DashboardName:   jsii.String(p.conf.StackName + "-" + *awscdk.Stack_Of(scope).Region()),
+		DashboardName:   jsii.String(p.conf.StackName() + "-" + *awscdk.Stack_Of(scope).Region()),
 		DefaultInterval: awscdk.Duration_Hours(jsii.Number(3)),
 	})
 	alarms := p.Alarms()

@@ -2,6 +2,7 @@ package payhook
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,8 +18,8 @@ var trusting = []string{"webhook", "redrive"}
 
 // architecture returns the architecture of the functions: arm64 in the cloud, and that
 // of this machine for an emulator, which runs them as local processes.
-func architecture(conf settings.Deployment) string {
-	if conf.Local {
+func architecture(conf settings.Settings) string {
+	if conf.Local() {
 		return runtime.GOARCH
 	}
 	return "arm64"
@@ -53,19 +54,19 @@ func buildFunctions(arch string, fips bool) (map[string][]byte, error) {
 }
 
 // packageFunctions writes the package of every function into the folder out and returns the path of each by the
-// function's name. It adds the CAs of the service to all packages, and the truststore to those of the functions that
-// verify client certificates, unless they are nil. The truststore is also a file of its own, for API Gateway.
-func packageFunctions(built map[string][]byte, out string, truststore, serviceCA []byte) (map[string]string, error) {
+// function's name. A package has the files by their names, but the truststore only if the function verifies client
+// certificates. The truststore is also a file of its own, for API Gateway.
+func packageFunctions(built map[string][]byte, out string, files map[string][]byte) (map[string]string, error) {
 	packages := map[string]string{settings.TruststoreFile: filepath.Join(out, settings.TruststoreFile)}
-	if err := os.WriteFile(packages[settings.TruststoreFile], truststore, 0o600); err != nil {
+	if err := os.WriteFile(packages[settings.TruststoreFile], files[settings.TruststoreFile], 0o600); err != nil {
 		return nil, err
 	}
 	for name, program := range built {
-		files := map[string][]byte{settings.ServiceCAFile: serviceCA}
-		if slices.Contains(trusting, name) {
-			files[settings.TruststoreFile] = truststore
+		its := maps.Clone(files)
+		if !slices.Contains(trusting, name) {
+			delete(its, settings.TruststoreFile)
 		}
-		text, err := build.Package(program, files)
+		text, err := build.Package(program, its)
 		if err == nil {
 			packages[name] = filepath.Join(out, name+".zip")
 			err = os.WriteFile(packages[name], text, 0o600)

@@ -131,7 +131,8 @@ func unzip(t *testing.T, name string) map[string]string {
 func TestCAsAreInThePackagesThatNeedThem(t *testing.T) {
 	built := map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}
 	for _, text := range [][]byte{[]byte("first"), []byte("second"), nil} {
-		packages, err := packageFunctions(built, t.TempDir(), text, text)
+		packages, err := packageFunctions(built, t.TempDir(),
+			map[string][]byte{settings.TruststoreFile: text, settings.ServiceCAFile: text})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func (p *Payhook) newArchive() {
 		KmsKeyIdentifier: p.keyARN(),
 	})
 	p.stores(archive)
-	if !conf.Local { // the emulator has no archive
+	if !conf.Local() { // the emulator has no archive
 		p.output("EventArchive", "the ARN of the archive of the published events", archive.AttrArn())
 	}
 }
@@ -117,6 +117,6 @@ func (p *Payhook) newArchive() {
 // cannot replace an archive by one of the same name. A name has at most 48 characters
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_CreateArchive.html).
 func (p *Payhook) archiveName() string {
-	sum := sha256.Sum256([]byte(p.conf.StackName + " " + p.busName()))
-	return cut(p.conf.StackName, 39) + "-" + hex.EncodeToString(sum[:4])
+	sum := sha256.Sum256([]byte(p.conf.StackName() + " " + p.busName()))
+	return cut(p.conf.StackName(), 39) + "-" + hex.EncodeToString(sum[:4])
 }

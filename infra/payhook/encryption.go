@@ -32,7 +32,7 @@ func (p *Payhook) newKey(given awskms.IKey) awskms.IKey {
 		return awskms.Key_FromKeyArn(scope, jsii.String("Key"), jsii.String(p.conf.Encryption))
 	}
 	return awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
-		Description:       jsii.String("Payhook: " + p.conf.StackName + ", all stored data"),
+		Description:       jsii.String("Payhook: " + p.conf.StackName() + ", all stored data"),
 		EnableKeyRotation: jsii.Bool(true),
 		// Data that is retained when the stack is deleted cannot be read without it.
 		RemovalPolicy: keptUnlessLocal(p.conf),
@@ -66,7 +66,7 @@ func (p *Payhook) allowKeyUse(shared bool) {
 	}
 	key, sids := p.key.KeyArn(), "" // what makes the ids of statements unique in the policy of the key
 	if shared {
-		sids = lettersAndDigits(p.conf.StackName)
+		sids = lettersAndDigits(p.conf.StackName())
 	}
 	p.customerKeys = append(p.customerKeys, key)
 	p.allowServices(p.key, sids)

@@ -108,7 +108,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 // (https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html). The condition denies them to the code of the
 // function: Lambda's own calls of EC2 have no source function
 // (https://docs.aws.amazon.com/lambda/latest/dg/permissions-source-function-arn.html).
-func (f function) connect(conf settings.Deployment) {
+func (f function) connect(conf settings.Settings) {
 	if len(conf.SubnetIDs) == 0 {
 		explain(f.Function, "CKV_AWS_117")
 		return

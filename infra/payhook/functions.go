@@ -103,12 +103,12 @@ type store struct {
 // deployment, which differs from all others in the account and Region.
 func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 	if p.conf.TokenStore == settings.InParameter {
-		name := "/payhook/" + p.conf.StackName + "/token"
+		name := "/payhook/" + p.conf.StackName() + "/token"
 		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", &name, p.arn("ssm", "parameter", "/", name[1:]),
 			"PARAMETER_ARN", settings.TokenParameterEnv}
 	}
 	secret := p.newSecret(scope, "Secret",
-		"The access token of "+p.conf.StackName+", refreshed by Payhook")
+		"The access token of "+p.conf.StackName()+", refreshed by Payhook")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
 	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",

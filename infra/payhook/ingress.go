@@ -53,8 +53,8 @@ func newIngress(p *Payhook, ownership awscertificatemanager.ICertificate) *ingre
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Ingress"))
 	api := newAPIResource(scope, "Api", "Api", map[string]any{
-		"Name":         cut(conf.StackName, 128), // AWS, "CreateApi" in the API reference of HTTP APIs
-		"Description":  "Payhook: " + conf.StackName + ", receives webhooks",
+		"Name":         cut(conf.StackName(), 128), // AWS, "CreateApi" in the API reference of HTTP APIs
+		"Description":  "Payhook: " + conf.StackName() + ", receives webhooks",
 		"ProtocolType": "HTTP",
 		// Clients could call the API at this endpoint without a certificate (AWS, "How to
 		// turn on mutual TLS authentication for your HTTP APIs in API Gateway").
@@ -158,7 +158,7 @@ func (e *ingress) connect(p *Payhook, f function) {
 // accessLog returns the fields of the access log, with variables of API Gateway (AWS, "Customize HTTP API access logs"
 // in the API Gateway Developer Guide). They contain no data of the request except its source, and only the
 // identification of a client certificate.
-func accessLog(conf settings.Deployment) map[string]string {
+func accessLog(conf settings.Settings) map[string]string {
 	log := map[string]string{
 		"time":              "$context.requestTime",
 		"requestId":         "$context.requestId",
@@ -173,7 +173,7 @@ func accessLog(conf settings.Deployment) map[string]string {
 		// The status of Lambda's answer, not of the function's.
 		"lambdaStatus": "$context.integration.integrationStatus",
 		// The dimension of the metrics that are made from the lines.
-		"stackName": conf.StackName,
+		"stackName": conf.StackName(),
 	}
 	if conf.UsesMTLS() {
 		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"

@@ -44,7 +44,7 @@ import (
 // Payhook is the construct that [New] creates.
 type Payhook struct {
 	constructs.Construct
-	conf     settings.Deployment
+	conf     settings.Settings
 	packages map[string]string // paths of the packages by the functions, and of the truststore
 
 	ledger, keysTable awsdynamodb.ITableV2
@@ -101,7 +101,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 		panic(err)
 	}
 	defer os.RemoveAll(folder) // the CDK copies a package when its function is created
-	if p.packages, err = packageFunctions(programs, folder, conf.TruststorePEM, conf.ServiceCAPEM); err != nil {
+	if p.packages, err = packageFunctions(programs, folder, conf.Files()); err != nil {
 		panic(err)
 	}
 
@@ -119,7 +119,7 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.namePoliciesByContent()
 	p.newOutputs(p.newDashboard())
 	p.warn(props)
-	if conf.Local {
+	if conf.Local() {
 		p.removeUnsupported()
 	}
 	return p
@@ -202,7 +202,7 @@ func (p *Payhook) warn(props *Props) {
 			"or bucket exists already: the stack does not change its key. If that is a customer managed key, let the "+
 			"functions use it by Payhook.UseKey. Otherwise, webhooks are answered 503."), nil)
 	}
-	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
+	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local() {
 		annotations.AddWarningV2(jsii.String("payhook:alarmEmail"), jsii.String("alarmEmail is not set: this stack "+
 			"has no subscriber for its alarms. Add a subscription to the topic of the output AlarmTopic, or set "+
 			"alarmEmail."), nil)
@@ -236,9 +236,9 @@ func (p *Payhook) newOutputs(dashboard *string) {
 	p.output(settings.VersionOutput, "the version of Payhook, or its commit, that wrote this template",
 		jsii.String(payment.Version()))
 	p.output("SubscriptionDetails", "information for the operator's implementation team", p.subscriptionDetails())
-	if p.conf.StackName != *awscdk.Stack_Of(p).StackName() {
+	if p.conf.StackName() != *awscdk.Stack_Of(p).StackName() {
 		p.output(settings.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
-			&p.conf.StackName)
+			jsii.String(p.conf.StackName()))
 	}
 	if !p.conf.UsesToken() {
 		return
@@ -266,7 +266,7 @@ var subscription string
 func (p *Payhook) subscriptionDetails() *string {
 	var details strings.Builder
 	if err := texttemplate.Must(texttemplate.New("").Parse(subscription)).Execute(&details, struct {
-		settings.Deployment
+		settings.Settings
 		URL      string
 		MaxBytes int
 	}{p.conf, *p.webhook.url, settings.SafePayloadBytes}); err != nil {
@@ -297,8 +297,8 @@ func cut(text string, n int) string { return text[:min(len(text), n)] }
 
 // keptUnlessLocal returns the removal policy of data and logs: they are retained, unless the stack is local. The
 // rollback of a failed deployment deletes what it created, which is empty, and a secret costs money.
-func keptUnlessLocal(conf settings.Deployment) awscdk.RemovalPolicy {
-	if conf.Local {
+func keptUnlessLocal(conf settings.Settings) awscdk.RemovalPolicy {
+	if conf.Local() {
 		return awscdk.RemovalPolicy_DESTROY
 	}
 	return awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE

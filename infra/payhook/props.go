@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,8 +26,8 @@ import (
 // Props, also in a literal: Props{BaseURL: "https://api.payments.example"}. The zero value of a field is its default.
 // BaseURL, AuthURL and TokenManagerID are required. [New] reports all problems together.
 //
-// Strings and the elements of lists must be literals, except the ARNs of certificates and the ids of
-// the hosted zone, subnets and security groups, which can be tokens of the CDK. No element of a list is blank.
+// Strings and the elements of lists must be literals, except the ARNs of certificates and keys, and the ids of the
+// hosted zone, subnets and security groups, which can be tokens of the CDK. No element of a list is blank.
 type Props struct {
 	settings.Settings
 
@@ -44,7 +43,7 @@ type Props struct {
 	// imported or issued by a private CA.
 	OwnershipCertificate awscertificatemanager.ICertificate
 
-	given map[string]settings.Value // of ReadSettings, by their keys
+	hint string // how to change the settings of ReadSettings
 }
 
 // Durations with a meaning, for the fields whose limits have that word.
@@ -53,22 +52,27 @@ const (
 	Never = settings.Never
 )
 
-// resolve checks the props and returns the configuration of the deployment in scope. Its error lists all problems. Nil
-// props are those without a field.
-func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error) {
+// resolve checks the props and returns the settings of the stack in scope. Its error lists all problems. Nil props are
+// those without a field.
+func (p *Props) resolve(scope constructs.Construct) (settings.Settings, error) {
 	if p == nil {
 		p = &Props{}
 	}
-	stack := awscdk.Stack_Of(scope)
-	given := settings.Given{Deployment: deploymentName(scope), Local: isLocal(scope), InGo: p.given == nil,
-		Account: known(stack.Account()), Region: known(stack.Region()), Values: map[string]settings.Value{}}
-	maps.Copy(given.Values, p.given)
-	fields, err := settings.Fields(p.Settings)
-	maps.Copy(given.Values, fields)
-	problems := []error{err, checkAccount(given)}
+	stack, given := awscdk.Stack_Of(scope), p.Settings
+	where := settings.Stack{Name: deploymentName(scope), Local: isLocal(scope),
+		Account: known(stack.Account()), Region: known(stack.Region())}
+	problems := []error{checkAccount(where)}
+	problem := func(field, format string, args ...any) {
+		problems = append(problems, fmt.Errorf(field+": "+format, args...))
+	}
 	place := func(field string, region, account *string) {
-		for _, problem := range given.Misplaced(*region, *account) {
-			problems = append(problems, fmt.Errorf("%s: %s", field, problem))
+		for _, text := range where.Misplaced(*region, *account) {
+			problem(field, "%s", text)
+		}
+	}
+	alone := func(field, key string) {
+		if other := given.Given(key); other != "" {
+			problem(field, "must not be set together with %s", other)
 		}
 	}
 	if p.AlarmTopic != nil { // PutMetricAlarm rejects one of another Region ("Invalid region specified")
@@ -77,45 +81,33 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	if p.OwnershipCertificate != nil {
 		arn := stack.SplitArn(p.OwnershipCertificate.CertificateArn(), awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 		place("OwnershipCertificate", arn.Region, arn.Account)
-		if given.Values["domainName"].Text == "" {
-			problems = append(problems, errors.New("OwnershipCertificate: has no effect without DomainName"))
+		if given.Given("domainName") == "" {
+			problem("OwnershipCertificate", "has no effect without DomainName")
 		}
-	}
-	// replace sets a setting to the name or ARN of an existing part.
-	replace := func(field, key string, to settings.Value) {
-		if earlier, ok := given.Values[key]; ok {
-			problems = append(problems, fmt.Errorf("%s: must not be set together with %s", field,
-				cmp.Or(earlier.Name, key)))
-		}
-		to.Name, to.InGo = field, true
-		given.Values[key] = to
 	}
 	if p.EncryptionKey != nil {
-		_, alias := p.EncryptionKey.(awskms.IAlias) // permissions name keys
-		arn := *p.EncryptionKey.KeyArn()
-		replace("EncryptionKey", "encryption",
-			settings.Value{Text: arn, Unchecked: *awscdk.Token_IsUnresolved(arn) && !alias})
+		alone("EncryptionKey", "encryption")
+		if _, alias := p.EncryptionKey.(awskms.IAlias); alias { // permissions name keys
+			problem("EncryptionKey", "must be a key, not an alias")
+		}
+		given.Encryption = *p.EncryptionKey.KeyArn()
 	}
 	if p.Bus != nil {
-		replace("Bus", "eventBusName",
-			settings.Value{Text: *p.Bus.EventBusName(), Unchecked: true}) // also the bus default
+		alone("Bus", "eventBusName")
 		place("Bus", p.Bus.Env().Region, p.Bus.Env().Account)
-		if given.Values["protectBus"].Text == "" {
-			given.Values["protectBus"] = settings.Value{Text: "false"}
+		if given.Given("protectBus") == "" {
+			given.ProtectBus = jsii.Bool(false)
 		}
 	}
-	conf, err := settings.ParseDeployment(given)
-	err = errors.Join(append(problems, err)...)
-	if err == nil {
-		return conf, nil
+	conf, err := given.Parse(where)
+	if p.Bus != nil {
+		conf.EventBusName = *p.Bus.EventBusName() // also default, or a token
 	}
-	text := strings.ReplaceAll(err.Error(), "\n", "\n  ")
-	if p.given == nil {
-		return conf, fmt.Errorf("payhook: these fields of the Props of %s are wrong:\n\n  %s", *scope.Node().Path(),
-			text)
+	if err = errors.Join(append(problems, err)...); err != nil {
+		return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings of %s:\n\n  %s%s",
+			*scope.Node().Path(), strings.ReplaceAll(err.Error(), "\n", "\n  "), p.hint)
 	}
-	return conf, fmt.Errorf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
-		"NAME=VALUE, or in infra/settings.json", text)
+	return conf, nil
 }
 
 // known returns an account or Region, and "" if it is known only in the deployment.
@@ -129,9 +121,9 @@ func known(part *string) string {
 // checkAccount returns an error if a local run would be deployed to AWS, as in a shell without the environment of the
 // local run. The CDK CLI sets the variable to the account of its credentials:
 // https://docs.aws.amazon.com/cdk/v2/guide/configure-env.html
-func checkAccount(given settings.Given) error {
+func checkAccount(stack settings.Stack) error {
 	account := os.Getenv("CDK_DEFAULT_ACCOUNT")
-	if !given.Local || account == "" || account == settings.LocalAccount {
+	if !stack.Local || account == "" || account == settings.LocalAccount {
 		return nil
 	}
 	return fmt.Errorf("%s: is for the local run, but the credentials are of account %s: eval \"$(payhook local env)\" "+
@@ -187,61 +179,54 @@ func lettersAndDigits(text string) string {
 // deploy with credentials of another account. Otherwise account and Region are those of the credentials, if they are
 // known, so that New can report what they do not have.
 func ReadSettings(app constructs.Construct, folder string) (*Props, *awscdk.StackProps, error) {
-	context := map[string]string{}
 	all, _ := app.Node().GetAllContext(nil).(map[string]any)
-	for key, value := range all {
-		if value == nil || ofCDK(key) {
-			continue
-		}
-		text, err := settings.Text(value)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s in the context: %w", key, err)
-		}
-		context[key] = text
+	maps.DeleteFunc(all, func(key string, _ any) bool { return ofCDK(key) })
+	context, err := settings.Texts(all)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the context: %w", err)
 	}
 	common := filepath.Join(folder, "settings.json")
 	texts, err := settings.ReadFile(common)
 	if err != nil {
 		return nil, nil, err
 	}
+	props := &Props{hint: "\n\nSet each with -c NAME=VALUE, or in " + common}
+	props.Add(texts, common)
 	// Termination protection prevents an accidental deletion of the stack and its URL.
-	given, stack := settings.Texts(texts, common), &awscdk.StackProps{Env: &awscdk.Environment{},
-		TerminationProtection: jsii.Bool(!isLocal(app))}
+	stack := &awscdk.StackProps{Env: &awscdk.Environment{}, TerminationProtection: jsii.Bool(!isLocal(app))}
 	// AWS, https://docs.aws.amazon.com/cdk/v2/guide/configure-env.html. The emulator is in no Region.
 	region, account := os.Getenv("CDK_DEFAULT_REGION"), os.Getenv("CDK_DEFAULT_ACCOUNT")
 	if !isLocal(app) && region != "" && account != "" {
 		stack.Env.Region, stack.Env.Account = &region, &account
 	}
 	if name := context["env"]; name != "" {
-		of, err := readEnvironment(filepath.Join(folder, "environments"), name, stack.Env)
-		if err != nil {
+		if err := props.readEnvironment(filepath.Join(folder, "environments"), name, stack.Env); err != nil {
 			return nil, nil, err
 		}
-		maps.Copy(given, of)
 		delete(context, "env")
 	}
-	maps.Copy(given, settings.Texts(context, "-c or cdk.json"))
-	stack.StackName = jsii.String(settings.StackName(given["stackName"].Text))
-	return &Props{given: given}, stack, nil
+	props.Add(context, "-c or cdk.json")
+	stack.StackName = jsii.String(props.StackName())
+	return props, stack, nil
 }
 
-// readEnvironment returns the settings of the environment with a name, and sets its account and Region.
-func readEnvironment(folder, name string, env *awscdk.Environment) (map[string]settings.Value, error) {
+// readEnvironment adds the settings of the environment with a name, and sets its account and Region.
+func (p *Props) readEnvironment(folder, name string, env *awscdk.Environment) error {
 	file := filepath.Join(folder, name+".json")
 	if _, err := os.Stat(file); err != nil || filepath.Base(name) != name {
 		files, _ := filepath.Glob(filepath.Join(folder, "*.json"))
 		for i, file := range files {
 			files[i] = strings.TrimSuffix(filepath.Base(file), ".json")
 		}
-		return nil, fmt.Errorf("there is no environment %q; %s has: %s", name, folder, strings.Join(files, ", "))
+		return fmt.Errorf("there is no environment %q; %s has: %s", name, folder, strings.Join(files, ", "))
 	}
 	texts, err := settings.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if account, ok := texts["account"]; ok {
 		if !regexp.MustCompile(`^\d{12}$`).MatchString(account) {
-			return nil, fmt.Errorf("%s: account=%s: must be the 12 digits of an account", file, account)
+			return fmt.Errorf("%s: account=%s: must be the 12 digits of an account", file, account)
 		}
 		env.Account = &account
 	}
@@ -249,13 +234,14 @@ func readEnvironment(folder, name string, env *awscdk.Environment) (map[string]s
 		if !slices.ContainsFunc(*regioninfo.RegionInfo_Regions(), func(r regioninfo.RegionInfo) bool {
 			return *r.Name() == region
 		}) {
-			return nil, fmt.Errorf("%s: region=%s: the CDK knows no such Region", file, region)
+			return fmt.Errorf("%s: region=%s: the CDK knows no such Region", file, region)
 		}
 		env.Region = &region
 	}
 	delete(texts, "account")
 	delete(texts, "region")
-	return settings.Texts(texts, file), nil
+	p.Add(texts, file)
+	return nil
 }
 
 // ofCDK reports whether a context key is one of the CDK: feature flags (@aws-cdk/…), lookups (availability-zones:…),

@@ -53,13 +53,13 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 		"an alias": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Key_FromKeyArn(scope, jsii.String("Key"),
 				jsii.String("arn:aws:kms:eu-central-1:111122223333:key/a/b"))
-		}, []string{`EncryptionKey="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or`}},
+		}, []string{`Encryption="arn:aws:kms:eu-central-1:111122223333:key/a/b": must be aws, cmk, or`}},
 		"an alias of a key that is known later": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.Alias_FromAliasName(scope, jsii.String("Alias"), jsii.String("alias/payments"))
-		}, []string{`EncryptionKey="arn:${Token[`}},
+		}, []string{"EncryptionKey: must be a key, not an alias"}},
 		"an alias in the app": {nil, func(scope constructs.Construct, p *Props) {
 			p.EncryptionKey = awskms.NewKey(scope, jsii.String("Key"), nil).AddAlias(jsii.String("alias/payments"))
-		}, []string{`EncryptionKey="arn:${Token[`}},
+		}, []string{"EncryptionKey: must be a key, not an alias"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack, p := emptyStack(t, "Payhook", c.context), given
@@ -68,7 +68,9 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.given = props.given
+				fields := p.Settings
+				p = *props
+				p.BaseURL, p.AuthURL, p.TokenManagerID = fields.BaseURL, fields.AuthURL, fields.TokenManagerID
 			}
 			c.change(stack, &p)
 			_, err := p.resolve(stack)
@@ -172,7 +174,7 @@ func TestDeploymentsHaveDifferentNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, conf.StackName+" "+conf.EventBusName)
+			got = append(got, conf.StackName()+" "+conf.EventBusName)
 		}
 	}
 	if want := []string{"Bank Bank", "Bank_Payments Bank_Payments", "Bank_PartA Bank_PartA",
@@ -212,25 +214,25 @@ func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
 func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	folder := t.TempDir()
 	for name, text := range map[string]string{
-		"settings.json":          `{"scopes": "all", "keyEndpointAuth": "bearer", "successStatus": 201, "stackName": "All"}`,
-		"environments/one.json":  `{"scopes": "one", "successStatus": 202, "allowedNetworks": ["192.0.2.0/24", "::/0"]}`,
+		"settings.json": `{"scopes": "all", "keyEndpointAuth": "bearer", "successStatus": 201, "stackName": "All"}`,
+		"environments/one.json": `{"scopes": "one", "successStatus": 202, "evidence": 1,
+			"allowedNetworks": ["192.0.2.0/24", "::/0"]}`,
 		"environments/list.json": `[]`, "environments/region.json": `{"region": "eu-centrl-1"}`,
 		"environments/account.json": `{"account": "1111-2222-3333"}`} {
 		writeFile(t, filepath.Join(folder, name), text)
 	}
-	for env, want := range map[string]string{"": "all bearer 203 All", "one": "one bearer 203 All 192.0.2.0/24;::/0"} {
+	for env, want := range map[string]string{"": "all bearer 203 []", "one": "one bearer 203 [192.0.2.0/24 ::/0]"} {
 		stack, props := newStack(t, newApp(t, map[string]any{"env": env, "successStatus": "203"}), folder)
-		var got []string
-		for _, key := range []string{"scopes", "keyEndpointAuth", "successStatus", "stackName", "allowedNetworks"} {
-			got = append(got, props.given[key].Text)
-		}
-		if text := strings.TrimSpace(strings.Join(got, " ")); text != want || *stack.StackName() != "All" {
-			t.Errorf("%q: %s in %s, want %s", env, text, *stack.StackName(), want)
+		s, _ := props.Parse(settings.Stack{})
+		got := fmt.Sprintf("%s %s %d %s", s.Scopes, s.KeyEndpointAuth, s.SuccessStatus, s.AllowedNetworks)
+		if got != want || *stack.StackName() != "All" {
+			t.Errorf("%q: %s in %s, want %s", env, got, *stack.StackName(), want)
 		}
 	}
 	_, props := newStack(t, newApp(t, map[string]any{"env": "one"}), folder)
-	if got, want := props.given["scopes"].From, filepath.Join(folder, "environments", "one.json"); got != want {
-		t.Errorf("scopes are from %s, want %s", got, want)
+	_, err := props.Parse(settings.Stack{})
+	if want := "evidence=1 (" + folder + "/environments/one.json): "; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("no %q in %v", want, err)
 	}
 	for name, want := range map[string]string{
 		"two":  `no environment "two"; ` + folder + "/environments has: account, list, one, region",

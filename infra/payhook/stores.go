@@ -213,10 +213,10 @@ func (p *Payhook) newLedger() awsdynamodb.ITableV2 {
 		// CloudFormation reference), including the rollback of a failed creation. If the rollback tried to delete it,
 		// the rollback would fail. So the table is retained there as well: an empty table costs nothing, and its
 		// generated name does not block a later attempt.
-		DeletionProtection: jsii.Bool(!conf.Local),
+		DeletionProtection: jsii.Bool(!conf.Local()),
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
-	if conf.Local {
+	if conf.Local() {
 		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY)
 	}
 	return table

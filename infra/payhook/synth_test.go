@@ -255,7 +255,7 @@ func flags(t *testing.T) map[string]any {
 }
 
 // parse reads settings as the app does.
-func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
+func parse(t *testing.T, conf ...map[string]any) (settings.Settings, error) {
 	t.Helper()
 	stack, props := newStack(t, newApp(t, conf...), "nowhere")
 	return props.resolve(stack)

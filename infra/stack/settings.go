@@ -72,7 +72,9 @@ func (d *Stack) Deployed(ctx context.Context, function string) (settings.Config,
 	if out.Environment != nil {
 		variables = out.Environment.Variables
 	}
-	return settings.ReadFunction(function, func(name string) string { return variables[name] }), nil
+	// A function of another version can have variables that this version rejects. Its package is not here.
+	conf, _ := settings.ParseConfig(function, func(name string) string { return variables[name] })
+	return conf, nil
 }
 
 // KeyEndpoint returns the key endpoint of settings. With keyEndpointAuth=bearer, it gets the access token. The error

@@ -53,7 +53,7 @@ func Main(t *testing.T, main func(), function string, resources []string, invoca
 			env[s.Env()] = s.Example
 		}
 	}
-	_, err := settings.ParseFunction(function, func(name string) string { return env[name] })
+	_, err := settings.ParseConfig(function, func(name string) string { return env[name] })
 	for _, name := range resources {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)

@@ -64,7 +64,7 @@ var forms = map[string]form{
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
 	"encryption": {example: EncryptionCMK, check: must("be aws, cmk, or the ARN of a key (not of an alias)",
-		lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`))},
+		lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)), token: true},
 
 	"evidence": {example: "7y", check: must("be off, or whole days from 1d to 36500d, which governance (the "+
 		"default) or compliance can follow", isEvidence)},

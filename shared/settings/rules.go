@@ -3,7 +3,6 @@ package settings
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -33,7 +32,7 @@ func (r *reader) relations() {
 	}
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
-	if d.EventBusName == "default" && !r.value(ByKey("eventBusName")).Unchecked {
+	if d.EventBusName == "default" {
 		r.wrong("eventBusName", "must not be default, which is the account's own bus: the stack creates one")
 	}
 	if !d.UsesToken() {
@@ -52,7 +51,7 @@ func (r *reader) relations() {
 	r.clientCertificates()
 	r.serviceCA()
 	r.environments()
-	if !d.Local { // the emulator has everything
+	if !d.local { // the emulator has everything
 		r.place()
 	}
 }
@@ -60,7 +59,7 @@ func (r *reader) relations() {
 // noEffect reports those settings that are given although they have no effect.
 func (r *reader) noEffect(why string, keys ...string) {
 	for _, key := range keys {
-		if r.given.Values[key].Text != "" {
+		if t := r.text(ByKey(key)); t.text != "" && t.from != byDefault {
 			r.invalid = append(r.invalid, key)
 			r.problem(r.shown(key), "has no effect "+why)
 		}
@@ -159,16 +158,23 @@ func (r *reader) clientCertificates() {
 		r.wrong("truststore", "is required %s", by)
 		return
 	}
-	text, err := os.ReadFile(d.Truststore)
-	var cas clientcert.Truststore
+	r.certificates("truststore", d.Truststore, TruststoreFile, func(text []byte) (clientcert.Truststore, error) {
+		return clientcert.ParseTruststore(text, time.Now())
+	})
+}
+
+// certificates reads the file of a setting, and keeps its certificates as a file of the functions' packages.
+func (r *reader) certificates(key, path, file string,
+	parse func([]byte) (clientcert.Truststore, error)) (cas clientcert.Truststore) {
+	text, err := os.ReadFile(path)
 	if err == nil {
-		cas, err = clientcert.ParseTruststore(text, time.Now())
+		cas, err = parse(text)
 	}
 	if err != nil {
-		r.wrong("truststore", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-		return
+		r.wrong(key, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	d.TruststorePEM = cas.PEM()
+	r.to.files[file] = cas.PEM()
+	return cas
 }
 
 // serviceCA reads the CAs of the service, which must not have expired.
@@ -180,21 +186,11 @@ func (r *reader) serviceCA() {
 	if !d.UsesSignature() && !d.UsesToken() {
 		r.wrong("serviceCA", "has no effect, as neither keys nor tokens are fetched")
 	}
-	text, err := os.ReadFile(d.ServiceCA)
-	var cas clientcert.Truststore
-	if err == nil {
-		cas, err = clientcert.ReadTruststore(text)
-	}
-	if err != nil {
-		r.wrong("serviceCA", "%v", cmp.Or(errors.Unwrap(err), err))
-		return
-	}
-	for i, c := range cas {
+	for i, c := range r.certificates("serviceCA", d.ServiceCA, ServiceCAFile, clientcert.ReadTruststore) {
 		if time.Now().After(c.NotAfter) {
 			r.wrong("serviceCA", "certificate %d (%s) has expired", i+1, clientcert.Subject(c))
 		}
 	}
-	d.ServiceCAPEM = cas.PEM()
 }
 
 // environments reports the longest setting of a function whose environment is larger than the 4 KB that Lambda takes
@@ -231,7 +227,7 @@ var fipsRegions = []string{"us-east-1", "us-east-2", "us-gov-east-1", "us-gov-we
 
 // place reports what the Region of the stack does not have, and existing resources of another account or Region.
 func (r *reader) place() {
-	d, region := &r.to, r.given.Region
+	d, region := &r.to, r.stack.Region
 	if d.DomainName == "" && r.valid("domainName") && withoutFunctionURLs(region) {
 		r.wrong("domainName", "is required in %s, where CloudFormation cannot create function URLs", region)
 	}
@@ -248,7 +244,7 @@ func (r *reader) place() {
 	// the API Gateway Developer Guide). Parts that are tokens of the CDK are unknown.
 	for _, key := range []string{"certificateArn", "encryption"} {
 		if parts := strings.Split(d.Text(ByKey(key)), ":"); len(parts) > 5 && r.valid(key) {
-			for _, problem := range r.given.Misplaced(parts[3], parts[4]) {
+			for _, problem := range r.stack.Misplaced(parts[3], parts[4]) {
 				r.wrong(key, "%s", problem)
 			}
 		}
@@ -257,8 +253,8 @@ func (r *reader) place() {
 
 // Misplaced returns the problems of a resource in a Region and account that are not those of the stack. A part is
 // ignored if it is "", a token of the CDK, or unknown of the stack.
-func (g Given) Misplaced(region, account string) (problems []string) {
-	for _, c := range [][3]string{{"Region", region, g.Region}, {"account", account, g.Account}} {
+func (s Stack) Misplaced(region, account string) (problems []string) {
+	for _, c := range [][3]string{{"Region", region, s.Region}, {"account", account, s.Account}} {
 		what, got, want := c[0], c[1], c[2]
 		if got != want && got != "" && want != "" && !strings.Contains(got, "$") {
 			problems = append(problems, fmt.Sprintf("must be in the %s %s of the stack, not in %s", what, want, got))

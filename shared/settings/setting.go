@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Setting is the declaration of one setting: a field of [Deployment] with its tags.
+// Setting is the declaration of one setting: a field of [Settings] with its tags.
 type Setting struct {
 	Key      string // in files, and in the CDK context
 	Name     string // of the field
@@ -30,7 +30,7 @@ type Setting struct {
 
 var declared = func() (list []*Setting) {
 	group := ""
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Deployment]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Settings]()) {
 		group = cmp.Or(f.Tag.Get("group"), group)
 		s := &Setting{Key: f.Tag.Get("key"), Name: f.Name, Group: group, Default: f.Tag.Get("default"),
 			Required: f.Tag.Get("required") != "", limits: strings.Fields(f.Tag.Get("limits")),
@@ -85,14 +85,17 @@ func (s *Setting) Env() string {
 	return string(name)
 }
 
-// in returns a pointer to the field of the setting.
-func (s *Setting) in(d *Deployment) any {
-	return reflect.ValueOf(d).Elem().FieldByIndex(s.index).Addr().Interface()
+// in returns a pointer to the field of the setting. That of stackName is not exported, and [Settings.Parse] sets it.
+func (s *Setting) in(to *Settings) any {
+	if s.Key == "stackName" {
+		return new(string)
+	}
+	return reflect.ValueOf(to).Elem().FieldByIndex(s.index).Addr().Interface()
 }
 
 // Text returns the text of a setting, which a file can have; "" if it has no value.
-func (d Deployment) Text(s *Setting) string {
-	switch v := s.in(&d).(type) {
+func (s Settings) Text(of *Setting) string {
+	switch v := of.in(&s).(type) {
 	case *string:
 		return *v
 	case **bool:
@@ -113,9 +116,9 @@ func (d Deployment) Text(s *Setting) string {
 	return ""
 }
 
-// parse sets the field of the setting to what a text means. Its error is in a language of values.
-func (s *Setting) parse(text string, d *Deployment, language func(text string) string) (err error) {
-	switch to := s.in(d).(type) {
+// parse sets the field of the setting to what a text means. Its error can be in Go.
+func (s *Setting) parse(text string, settings *Settings, inGo bool) (err error) {
+	switch to := s.in(settings).(type) {
 	case *string:
 		*to = text
 		return s.check(text)
@@ -134,7 +137,7 @@ func (s *Setting) parse(text string, d *Deployment, language func(text string) s
 		most, _ := ParseDuration(s.limits[1])
 		*to, err = ParseDuration(text)
 		if err != nil || *to < least || *to > most || *to%s.unit().length != 0 {
-			return errors.New("must be " + s.limitsIn(language))
+			return errors.New("must be " + s.limitsIn(inGo))
 		}
 	case *[]string:
 		*to, err = list(text)
@@ -167,23 +170,26 @@ func isOneOf(text string, options ...string) error {
 func isToken(text string) bool { return strings.Contains(text, "{Token[") }
 
 // Limits returns the limits as a person reads them, such as "whole days from 1d to 90d, or off"; "" for none.
-func (s *Setting) Limits() string { return s.limitsIn(asText) }
+func (s *Setting) Limits() string { return s.limitsIn(false) }
 
-func (s *Setting) limitsIn(language func(text string) string) string {
+func (s *Setting) limitsIn(inGo bool) string {
 	if len(s.limits) == 0 {
 		return ""
 	}
-	words := []string{fmt.Sprintf("whole %ss from %s to %s", s.unit().name, language(s.limits[0]),
-		language(s.limits[1]))}
+	words := []string{fmt.Sprintf("whole %ss from %s to %s", s.unit().name, s.written(s.limits[0], inGo),
+		s.written(s.limits[1], inGo))}
 	for _, word := range s.limits[2:] {
-		words = append(words, "or "+language(word))
+		words = append(words, "or "+s.written(word, inGo))
 	}
 	return strings.Join(words, ", ")
 }
 
-// inGo returns a value in Go, as a field of payhook.Props has it.
-func (s *Setting) inGo(text string) string {
-	switch s.in(new(Deployment)).(type) {
+// written returns a text of the setting, or how Go writes it, as a field of payhook.Props has it.
+func (s *Setting) written(text string, inGo bool) string {
+	if !inGo {
+		return text
+	}
+	switch s.in(new(Settings)).(type) {
 	case *int:
 		return text
 	case *[]string:
@@ -262,7 +268,7 @@ func list(text string) (parts []string, err error) {
 		if c == ';' && (!escaped || i == len(text)) {
 			part := strings.TrimSpace(text[start:i])
 			if parts = append(parts, part); part == "" {
-				return nil, fmt.Errorf("element %d is empty", len(parts))
+				return parts, fmt.Errorf("element %d is empty", len(parts))
 			}
 			start = i + 1
 		}

@@ -25,7 +25,8 @@ import (
 	"time"
 )
 
-// Settings are the settings of a deployment. The zero value of a field is its default.
+// Settings are the settings of a stack. The zero value of a field is its default. [Settings.Parse] returns them with
+// these defaults, and with what its methods return: the name of the stack and its certificates.
 //
 // The comment of a field and its tags are its row in infra/README.md. § is a section of the
 // interface that leaves the point open.
@@ -135,6 +136,12 @@ type Settings struct {
 	LargeEventBucket string `key:"largeEventBucket" form:"bucket"`
 	// ParkingBucket is an existing bucket to use for what is parked.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
+	// stackName is the name of the app's stack, another one for each environment in an account and Region.
+	stackName string `key:"stackName" default:"Payhook" form:"stack"`
+
+	given map[string]text   // by the keys, what was added
+	local bool              // after Parse
+	files map[string][]byte // after Parse: the certificates of Truststore and ServiceCA
 }
 
 // Off and Never are the values of durations that mean "switched off" and "without end", where the limits have that
@@ -178,21 +185,16 @@ func (s Settings) UsesSignature() bool { return s.Authentication != ByMTLS }
 // UsesMTLS reports whether a webhook needs a client certificate.
 func (s Settings) UsesMTLS() bool { return s.Authentication != BySignature }
 
+// Local reports whether the stack is for an emulator on this machine.
+func (s Settings) Local() bool { return s.local }
+
+// Files returns the certificates that the functions have as files in their packages, in PEM by the names of the files:
+// [TruststoreFile] only if UsesMTLS, and [ServiceCAFile] only with ServiceCA.
+func (s Settings) Files() map[string][]byte { return s.files }
+
 // LocalKey is the context key of a local run, whose value is then true: a deployment on an
 // emulator on this machine, built for its architecture and without deletion protection.
 const LocalKey = "payhook:local"
 
 // LocalAccount is the account of the emulator of a local run. AWS has no such account.
 const LocalAccount = "000000000000"
-
-// Deployment is the configuration of the constructs. Its StackName is the name of the deployment.
-type Deployment struct {
-	Settings
-
-	// StackName is the name of the app's stack, another one for each environment in an account and Region.
-	StackName string `group:"Rarely needed" key:"stackName" default:"Payhook" form:"stack"`
-
-	Local         bool
-	TruststorePEM []byte // the certificates of Truststore; nil unless UsesMTLS
-	ServiceCAPEM  []byte // the certificates of ServiceCA; nil without it
-}

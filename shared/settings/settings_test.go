@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -23,39 +24,42 @@ const (
 	pin         = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 )
 
+// unexported ignores the origins of settings.
+var unexported = cmpopts.IgnoreUnexported(settings.Settings{})
+
 // required are the settings that must be set.
 var required = []string{"baseUrl=https://api.example/base/", "authUrl=https://auth.example", "tokenManagerId=manager-1"}
 
-// given returns the settings of KEY=VALUE, of which a later one replaces an earlier one, beside the required ones.
-func given(pairs ...string) settings.Given {
+// parse parses the settings of KEY=VALUE, of which a later one replaces an earlier one, beside the required ones.
+func parse(stack settings.Stack, pairs ...string) (settings.Settings, error) {
 	texts := map[string]string{}
 	for _, pair := range slices.Concat(required, pairs) {
 		key, value, _ := strings.Cut(pair, "=")
 		texts[key] = value
 	}
-	local := texts[settings.LocalKey] == "true"
-	delete(texts, settings.LocalKey)
-	return settings.Given{Values: settings.Texts(texts, ""), Local: local,
-		Deployment: settings.StackName(texts["stackName"])}
+	var s settings.Settings
+	s.Add(texts, "")
+	return s.Parse(stack)
 }
 
-func deployment(t *testing.T, pairs ...string) settings.Deployment {
+func valid(t *testing.T, pairs ...string) settings.Settings {
 	t.Helper()
-	d, err := settings.ParseDeployment(given(pairs...))
+	s, err := parse(settings.Stack{}, pairs...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return s
 }
 
-// problems returns the problems of a deployment.
-func problems(g settings.Given) []string {
-	_, err := settings.ParseDeployment(g)
+// lines returns the problems of an error.
+func lines(_ settings.Settings, err error) []string {
 	if err == nil {
 		return nil
 	}
 	return strings.Split(err.Error(), "\n")
 }
+
+func problems(pairs ...string) []string { return lines(parse(settings.Stack{}, pairs...)) }
 
 // truststore writes a truststore, and returns the setting for it.
 func truststore(t *testing.T, text []byte) string {
@@ -89,7 +93,7 @@ func TestSettingsHaveLimits(t *testing.T) {
 		values := map[string]bool{least: true, most: true, "\n": false, (n - 1).String(): false,
 			(m + 1).String(): false}
 		for value, want := range values {
-			got := problems(given("payhook:local=true", s.Key+"="+value))
+			got := lines(parse(settings.Stack{Local: true}, s.Key+"="+value))
 			if valid := !slices.ContainsFunc(got, func(p string) bool {
 				return strings.HasPrefix(p, s.Key+"=") && strings.Contains(p, s.Limits())
 			}); valid != want {
@@ -143,7 +147,7 @@ func TestTextsHaveForms(t *testing.T) {
 				"https://api.example/?", "https://api.example#x", ""}},
 	} {
 		for _, text := range slices.Concat(c.valid, c.invalid) {
-			got := problems(given(key + "=" + text))
+			got := problems(key + "=" + text)
 			got = slices.DeleteFunc(got, func(p string) bool { return !strings.HasPrefix(p, key) })
 			if valid := slices.Contains(c.valid, text); valid && len(got) > 0 || !valid && len(got) != 1 {
 				t.Errorf("%s=%q: %q", key, text, got)
@@ -258,7 +262,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{"storeRejected=1h deduplicationWindow=73h", ""},
 		{mtls + "truststore=/nowhere", "truststore: open /nowhere"},
 		{service(ca.PEM()), ""},
-		{"serviceCA=/nowhere", "serviceCA: no such file"},
+		{"serviceCA=/nowhere", "serviceCA: open /nowhere"},
 		{service([]byte("no CA")), "serviceCA: there is no certificate in PEM"},
 		{mtls + "tokenStore=none " + service(ca.PEM()), "serviceCA: has no effect"},
 		{service(append(ca.PEM(), expired...)),
@@ -266,7 +270,7 @@ func TestDeploymentsAreChecked(t *testing.T) {
 		{mtls + truststore(t, append(ca.PEM(), client...)), "truststore: "},
 		{mtls + clients, "truststore: certificate 1 "},
 	} {
-		got := problems(given(strings.Fields(c.settings)...))
+		got := problems(strings.Fields(c.settings)...)
 		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '|' })
 		if !areAbout(got, want) {
 			t.Errorf("%q:\n%q, want\n%q", c.settings, got, c.want)
@@ -274,9 +278,11 @@ func TestDeploymentsAreChecked(t *testing.T) {
 	}
 	// Only certificates are deployed.
 	withText := []byte("\uFEFF# The CA\n" + string(ca.PEM()) + "text")
-	d := deployment(t, strings.Fields(mtls+truststore(t, withText)+" "+service(withText))...)
-	if !bytes.Equal(d.TruststorePEM, ca.PEM()) || !bytes.Equal(d.ServiceCAPEM, ca.PEM()) {
-		t.Errorf("the truststore is %q, the service's CA %q", d.TruststorePEM, d.ServiceCAPEM)
+	d := valid(t, strings.Fields(mtls+truststore(t, withText)+" "+service(withText))...)
+	for name, text := range d.Files() {
+		if len(d.Files()) != 2 || !bytes.Equal(text, ca.PEM()) {
+			t.Errorf("%s is %q", name, text)
+		}
 	}
 }
 
@@ -299,16 +305,17 @@ func others() map[string]string {
 func TestEverySettingHasOneMeaning(t *testing.T) {
 	const add = "a new setting: add to others, in this file, a valid text that is not its default"
 	texts := others()
-	fromTexts, _ := settings.ParseDeployment(settings.Given{Values: settings.Texts(texts, "")})
-	fields, err := settings.Fields(fromTexts.Settings)
-	fromFields, _ := settings.ParseDeployment(settings.Given{Values: fields})
-	if diff := cmp.Diff(fromTexts.Settings, fromFields.Settings); diff != "" || err != nil {
-		t.Errorf("%v: a kind of field that setting.go does not parse or write (-texts +fields)\n%s", err, diff)
+	var added settings.Settings
+	added.Add(texts, "")
+	fromTexts, _ := added.Parse(settings.Stack{})
+	fromFields, _ := fromTexts.Parse(settings.Stack{})
+	if diff := cmp.Diff(fromTexts, fromFields, unexported); diff != "" {
+		t.Errorf("a kind of field that setting.go does not parse or write (-texts +fields)\n%s", diff)
 	}
 	env := map[string]string{}
 	for _, s := range settings.All() {
 		switch got := fromTexts.Text(s); {
-		case s.Key == "stackName": // Given.Deployment
+		case s.Key == "stackName": // no field
 		case texts[s.Key] == "" || texts[s.Key] == s.Default:
 			t.Errorf("%s: %q: %s", s.Key, texts[s.Key], add)
 		case got != texts[s.Key]:
@@ -318,9 +325,9 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 		env[s.Env()] = fromTexts.Text(s)
 	}
 	for function := range functions {
-		f, _ := settings.ParseFunction(function, func(name string) string { return env[name] })
+		f, _ := settings.ParseConfig(function, func(name string) string { return env[name] })
 		for _, s := range settings.ReadBy(function) {
-			if got := (settings.Deployment{Settings: f.Settings}).Text(s); got != texts[s.Key] {
+			if got := f.Text(s); got != texts[s.Key] {
 				t.Errorf("%s: %s is %q, want %q: the function must read what the tag \"by\" says", function, s.Key, got,
 					texts[s.Key])
 			}
@@ -331,16 +338,16 @@ func TestEverySettingHasOneMeaning(t *testing.T) {
 // A problem names the setting as the user has written it, with its value and where that is from. Those of fields are
 // in Go. Each element of a list is one value.
 func TestProblemsShowValuesAndOrigins(t *testing.T) {
-	file := settings.Texts(map[string]string{"baseUrl": "https://a.example", "authUrl": "no where",
+	var file settings.Settings
+	file.Add(map[string]string{"baseUrl": "https://a.example", "authUrl": "no where",
 		"evidence": "7y  compliance", "alarmSilence": "90m", "scopes": strings.Repeat("\x07é", 100),
 		"eventBusNam": "b"}, "infra/settings.json")
-	both := maps.Clone(file)
-	maps.Copy(both, settings.Texts(map[string]string{"authUrl": "https://b.example", "timestampTolerance": "24h",
-		"deduplicationWindow": "1d"}, "-c"))
-	both["baseUrl"] = settings.Value{Text: "x", Name: "--base-url"}
+	both := file
+	both.Add(map[string]string{"authUrl": "https://b.example", "timestampTolerance": "24h",
+		"deduplicationWindow": "1d", "baseUrl": "x"}, "-c")
 	for name, c := range map[string]struct {
-		values map[string]settings.Value
-		want   string
+		given settings.Settings
+		want  string
 	}{
 		"a file": {file, `authUrl="no where" (infra/settings.json): must be an https URL (example: https://
 tokenManagerId: is required (example: manager-1)
@@ -348,7 +355,7 @@ scopes="\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé\aé
 evidence="7y  compliance" (infra/settings.json): must be off, or whole days from 1d to 36500d, which governance (the
 alarmSilence=90m (infra/settings.json): must be whole hours from 1h to 7d, or off (example: 1h)
 eventBusNam=b (infra/settings.json): no such setting; did you mean eventBusName?`},
-		"the command line": {both, `--base-url=x: must be an https URL (example:
+		"the command line": {both, `baseUrl=x (-c): must be an https URL (example:
 tokenManagerId: is required
 scopes=
 evidence=
@@ -356,7 +363,7 @@ alarmSilence=90m (infra/settings.json): must
 deduplicationWindow=1d (-c): must be at least 48h0m31s, which is twice timestampTolerance=24h (-c) plus web
 eventBusNam=`},
 	} {
-		got := problems(settings.Given{Values: c.values})
+		got := lines(c.given.Parse(settings.Stack{}))
 		if want := strings.Split(c.want, "\n"); !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), c.want)
 		}
@@ -389,27 +396,22 @@ DeduplicationWindow=1*time.Minute: must be at least 10m31s, which is twice Times
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"#{Token[S.4]}"}, []string{"${Token[G.5]}", "sg-01234567"}
 		}, `Scopes="a ${Token[Ref.2]}": must be a literal
 HostedZoneID="${Token[Ref.3]}": has no effect without DomainName`},
+		"elements": {func(s *settings.Settings) {
+			s.AllowedNetworks, s.ClientCertSubjects = []string{"192.0.2.0/24", " "}, []string{"CN=a;CN=b"}
+		}, `ClientCertSubjects=[]string{"CN=a", "CN=b"}: element 1, "CN=a;CN=b", must be exactly one value
+AllowedNetworks=[]string{"192.0.2.0/24", ""}: element 2, " ", must be exactly one value
+ClientCertSubjects=[]string{"CN=a", "CN=b"}: has no effect with`},
 		"a token beside another text": {func(s *settings.Settings) {
 			s.SubnetIDs, s.SecurityGroupIDs = []string{"${Token[S.4]}", "subnet-x"}, []string{"${Token[G.5]}"}
 		}, `SubnetIDs=[]string{"${Token[S.4]}", "subnet-x"}: must be ids of subnets`},
 	} {
 		fields := complete
 		c.change(&fields)
-		values, err := settings.Fields(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := problems(settings.Given{Values: values, InGo: true, Deployment: "Payhook"})
+		got := lines(fields.Parse(settings.Stack{}))
 		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '\n' })
 		if !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), c.want)
 		}
-	}
-	complete.AllowedNetworks, complete.ClientCertSubjects = []string{"192.0.2.0/24", " "}, []string{"CN=a;CN=b"}
-	_, err := settings.Fields(complete)
-	if got := fmt.Sprint(err); got != `ClientCertSubjects: element 1, "CN=a;CN=b", must be exactly one value
-AllowedNetworks: element 2, " ", must be exactly one value` {
-		t.Error(got)
 	}
 }
 
@@ -423,24 +425,9 @@ func TestEvidenceIsLockedInAMode(t *testing.T) {
 	}
 }
 
-// The names of existing resources can be unknown until the deployment. Combinations are checked.
-func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
-	g := given("hostedZoneId=${Token[2]}")
-	g.Values["eventBusName"] = settings.Value{Text: "default", Unchecked: true}
-	g.Values["encryption"] = settings.Value{Text: "${Token[1]}", Unchecked: true}
-	d, err := settings.ParseDeployment(g)
-	got := fmt.Sprint(err)
-	if !strings.HasPrefix(got, "hostedZoneId=${Token[2]}: has no effect without domainName") ||
-		strings.Contains(got, "\n") || d.EventBusName != "default" || d.Encryption != "${Token[1]}" {
-		t.Errorf("%+v, %s", d, got)
-	}
-}
-
 // problemsIn returns the problems of settings in a Region of the account 111122223333.
 func problemsIn(region string, pairs ...string) []string {
-	g := given(pairs...)
-	g.Account, g.Region = "111122223333", region
-	return problems(g)
+	return lines(parse(settings.Stack{Account: "111122223333", Region: region}, pairs...))
 }
 
 func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
@@ -455,7 +442,7 @@ func TestRegionsHaveWhatTheStackNeeds(t *testing.T) {
 			t.Errorf("%s: %q", region, got)
 		}
 		got := problemsIn(region, "domainName=hook.bank.example", "hostedZoneId=Z1ABC", "archiveRetention=off")
-		if got = append(got, problemsIn(region, "payhook:local=true")...); got != nil {
+		if got = append(got, lines(parse(settings.Stack{Region: region, Local: true}))...); got != nil {
 			t.Errorf("%s, with a domain name or on an emulator: %q", region, got)
 		}
 	}
@@ -489,7 +476,7 @@ func TestUnknownKeysAreCorrected(t *testing.T) {
 		if meant != "" {
 			want[0] += "; did you mean " + meant + "?"
 		}
-		if got := problems(given(key + "=x")); !slices.Equal(got, want) {
+		if got := problems(key + "=x"); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -503,7 +490,7 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	for _, c := range [][]string{{"Payhook"}, {"payhook", "stackName=payhook"},
 		{"PayhookStaging", "stackName=PayhookStaging"},
 		{"payments", "stackName=PayhookStaging", "eventBusName=payments"}} {
-		if d := deployment(t, c[1:]...); d.EventBusName != c[0] {
+		if d := valid(t, c[1:]...); d.EventBusName != c[0] {
 			t.Errorf("%q: the bus is %s", c, d.EventBusName)
 		}
 	}
@@ -577,26 +564,24 @@ func TestFIPSNeedsARegionWithTheEndpoints(t *testing.T) {
 	} {
 		for _, local := range []bool{false, true} {
 			for _, fips := range []bool{false, true} {
-				g := given(fmt.Sprintf("fips=%t", fips))
-				g.Region, g.Local = region, local
 				var about []string
 				if fips && !local && want != "" {
 					about = []string{"fips=true: " + want}
 				}
-				if got := problems(g); !areAbout(got, about) {
+				got := lines(parse(settings.Stack{Region: region, Local: local}, fmt.Sprintf("fips=%t", fips)))
+				if !areAbout(got, about) {
 					t.Errorf("%q, local %t, fips %t: %q, want %q", region, local, fips, got, about)
 				}
 			}
 		}
 	}
-	g := given("fips=true", "domainName=pay.bank.example", "hostedZoneId=Z0123456789ABCDEFGHIJ")
-	for _, g.Region = range []string{"us-gov-east-1", "us-gov-west-1"} {
-		if got := problems(g); got != nil {
-			t.Errorf("%s: %q", g.Region, got)
+	for _, region := range []string{"us-gov-east-1", "us-gov-west-1"} {
+		if got := problemsIn(region, "fips=true", "domainName=pay.bank.example", "hostedZoneId=Z1"); got != nil {
+			t.Errorf("%s: %q", region, got)
 		}
 	}
 	for _, fips := range []bool{false, true} {
-		d := settings.Deployment{UseFIPS: &fips}
+		d := settings.Settings{UseFIPS: &fips}
 		for _, function := range []string{"webhook", "redrive", "token"} {
 			if got := d.Environment(function, nil)["PAYHOOK_FIPS"] == "true"; got != fips {
 				t.Errorf("%s: %t, want %t", function, got, fips)

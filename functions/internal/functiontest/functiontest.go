@@ -59,7 +59,9 @@ func New(t testing.TB, name string, given, env map[string]string) *Function {
 	t.Helper()
 	values := map[string]string{"baseUrl": "https://service.example", "tokenStore": settings.NoToken}
 	maps.Copy(values, given)
-	stack, err := settings.ParseDeployment(settings.Given{Deployment: "Payhook", Values: settings.Texts(values, "")})
+	var stack settings.Settings
+	stack.Add(values, "")
+	stack, err := stack.Parse(settings.Stack{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func New(t testing.TB, name string, given, env map[string]string) *Function {
 		settings.CredentialsSecretEnv: "credentials"})
 	maps.Copy(all, env)
 	f := &Function{T: t}
-	if f.Conf, err = settings.ParseFunction(name, func(name string) string { return all[name] }); err != nil {
+	if f.Conf, err = settings.ParseConfig(name, func(name string) string { return all[name] }); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -41,7 +41,7 @@ func NewClients(getenv func(string) string) (Clients, error) {
 
 // Load returns the settings and the clients of a function with that environment.
 func Load(function string, getenv func(string) string) (settings.Config, Clients, error) {
-	conf, err := settings.ParseFunction(function, getenv)
+	conf, err := settings.ParseConfig(function, getenv)
 	if err != nil {
 		return conf, Clients{}, fmt.Errorf("settings:\n%w", err)
 	}

@@ -51,18 +51,19 @@ type MTLS struct {
 	Policy     clientcert.Policy
 }
 
-// ParseFunction parses the environment of the webhook, redrive or token function.
-func ParseFunction(name string, getenv func(string) string) (Config, error) {
-	return fromEnvironment(getenv).parse(name)
+// ParseConfig parses the environment of the webhook, redrive or token function, and the files of its package. A missing
+// variable means the default of its setting, so a function starts with the environment of a template that does not
+// define the setting yet. Variables without a default are required: the names of resources, including the bus, and the
+// required settings. With an error, it returns what the valid variables say.
+func ParseConfig(function string, getenv func(string) string) (Config, error) {
+	return parseConfig(function, getenv, func(name string) ([]byte, error) { return packaged(getenv, name) })
 }
 
-// ReadFunction returns the settings that the function has in its environment, without the checks of [ParseFunction].
-func ReadFunction(name string, getenv func(string) string) Config {
-	return fromEnvironment(getenv).function(name)
-}
-
-func (r *reader) parse(name string) (Config, error) {
-	f := r.function(name)
+func parseConfig(function string, getenv func(string) string, file func(string) ([]byte, error)) (Config, error) {
+	r := &reader{getenv: getenv, file: file, text: func(s *Setting) text {
+		return text{text: cmp.Or(getenv(s.Env()), s.Default), name: s.Env()}
+	}}
+	f := r.config(function)
 	r.serviceCAs(&f)
 	f.LedgerTable, f.EventBusName = r.getenv(LedgerTableEnv), r.getenv(EventBusNameEnv)
 	f.KeysTable, f.EvidenceBucket = r.getenv(KeysTableEnv), r.getenv(EvidenceBucketEnv)
@@ -87,10 +88,10 @@ func (r *reader) parse(name string) (Config, error) {
 			r.problem(StoreRejectedUntilEnv, err.Error())
 		}
 	}
-	if name != "token" && f.UsesMTLS() {
+	if function != "token" && f.UsesMTLS() {
 		f.MTLS = r.trust(f)
 	}
-	for _, variable := range f.required(name) {
+	for _, variable := range f.required(function) {
 		if r.getenv(variable) == "" {
 			r.problem(variable, "is required")
 		}
@@ -121,29 +122,18 @@ func (f Config) required(name string) []string {
 // ParseVerification parses those settings that decide whether the signature of a webhook verifies.
 // texts are the texts by their keys; others are ignored.
 func ParseVerification(texts map[string]string) (Config, error) {
-	r := &reader{value: func(s *Setting) Value { return Value{Text: TextOf(texts, s.Key)} }}
-	f := r.function("verify")
+	r := &reader{text: func(s *Setting) text { return text{text: TextOf(texts, s.Key), name: s.Key} }}
+	f := r.config("verify")
 	r.locations()
 	return f, r.err()
 }
 
-// fromEnvironment returns a reader of a function's environment. A missing variable means the default of its setting, so
-// a function starts with the environment of a template that does not define the setting yet. Variables without a
-// default are required: the names of resources, including the bus, and the required settings.
-func fromEnvironment(getenv func(string) string) *reader {
-	return &reader{
-		value:  func(s *Setting) Value { return Value{Text: cmp.Or(getenv(s.Env()), s.Default), Name: s.Env()} },
-		getenv: getenv,
-		file:   func(name string) ([]byte, error) { return packaged(getenv, name) },
-	}
-}
-
-// function returns the settings that a program reads, and what they say.
-func (r *reader) function(program string) Config {
+// config returns the settings that a program reads, and what they say.
+func (r *reader) config(program string) Config {
 	r.read(ReadBy(program))
-	f := Config{Settings: r.to.Settings, Verification: map[string]string{}}
+	f := Config{Settings: r.to, Verification: map[string]string{}}
 	for _, s := range ReadBy("verify") {
-		f.Verification[s.Key] = r.value(s).Text
+		f.Verification[s.Key] = r.text(s).text
 	}
 	// The problems of texts are reported already.
 	f.KeyEndpoint, _ = parseURL(f.BaseURL)
@@ -216,16 +206,16 @@ func (r *reader) trust(f Config) *MTLS {
 	return m
 }
 
-// Resources are the names or ARNs of the resources of a deployment by their variables. They can be tokens of the CDK.
+// Resources are the names or ARNs of the resources of a stack by their variables. They can be tokens of the CDK.
 // What the settings do not use can be missing, and TokenStore says which variable the access token has.
 type Resources map[string]string
 
-// Environment returns the environment of the webhook, redrive or token function of a deployment with those resources,
-// by the names of the variables. StoreRejected begins now.
-func (d Deployment) Environment(function string, r Resources) map[string]string {
-	env := map[string]string{StackEnv: d.StackName}
-	for _, s := range ReadBy(function) {
-		env[s.Env()] = d.Text(s)
+// Environment returns the environment of the webhook, redrive or token function of a stack with those resources, by
+// the names of the variables. StoreRejected begins now.
+func (s Settings) Environment(function string, r Resources) map[string]string {
+	env := map[string]string{StackEnv: s.stackName}
+	for _, setting := range ReadBy(function) {
+		env[setting.Env()] = s.Text(setting)
 	}
 	set := func(variables ...string) {
 		for _, name := range variables {
@@ -234,10 +224,10 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 			}
 		}
 	}
-	if fips := ByKey("fips"); d.Text(fips) == "true" { // package shared/aws/client reads it
+	if fips := ByKey("fips"); s.Text(fips) == "true" { // package shared/aws/client reads it
 		env[fips.Env()] = "true"
 	}
-	if d.Local {
+	if s.local {
 		env[LocalEnv] = "true"
 	} else {
 		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders that hold the same
@@ -252,19 +242,19 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 	set(LedgerTableEnv, EventBusNameEnv, LargeEventBucketEnv, ParkingBucketEnv)
 	if function == "webhook" {
 		set(APIIDEnv)
-		if d.StoreRejected > 0 {
+		if s.StoreRejected > 0 {
 			// The time is absolute, so that it ends by itself: a new process of the
 			// function does not extend it. A new deployment does.
-			env[StoreRejectedUntilEnv] = time.Now().Add(d.StoreRejected).UTC().Format(time.RFC3339)
+			env[StoreRejectedUntilEnv] = time.Now().Add(s.StoreRejected).UTC().Format(time.RFC3339)
 		}
-	} else if !d.ReplaysRejected() { // it does not find webhooks authentic and accept them
+	} else if !s.ReplaysRejected() { // it does not find webhooks authentic and accept them
 		return env
 	}
 	set(EvidenceBucketEnv)
-	if d.UsesSignature() {
+	if s.UsesSignature() {
 		set(KeysTableEnv)
 	}
-	if d.KeyEndpointAuth == BearerToken {
+	if s.KeyEndpointAuth == BearerToken {
 		set(TokenSecretEnv, TokenParameterEnv)
 	}
 	return env
@@ -272,21 +262,18 @@ func (d Deployment) Environment(function string, r Resources) map[string]string 
 
 // ReplaysRejected reports whether the redrive function can replay rejected webhooks. The client certificate of a
 // webhook is not stored.
-func (d Deployment) ReplaysRejected() bool { return d.StoreRejected > 0 && !d.UsesMTLS() }
+func (s Settings) ReplaysRejected() bool { return s.StoreRejected > 0 && !s.UsesMTLS() }
 
-// Function returns the configuration of a function with that environment and with the certificates of the deployment,
-// for a function that runs without a package.
-func (d Deployment) Function(function string, r Resources) (Config, error) {
-	env := d.Environment(function, r)
-	from := fromEnvironment(func(name string) string { return env[name] })
-	from.file = func(name string) ([]byte, error) {
-		text := map[string][]byte{TruststoreFile: d.TruststorePEM, ServiceCAFile: d.ServiceCAPEM}[name]
-		if text == nil {
-			return nil, fs.ErrNotExist
+// Config returns the configuration of a function with that environment and with the certificates of the stack, for a
+// function that runs without a package.
+func (s Settings) Config(function string, r Resources) (Config, error) {
+	env := s.Environment(function, r)
+	f, err := parseConfig(function, func(name string) string { return env[name] }, func(name string) ([]byte, error) {
+		if text, ok := s.files[name]; ok {
+			return text, nil
 		}
-		return text, nil
-	}
-	f, err := from.parse(function)
+		return nil, fs.ErrNotExist
+	})
 	if err != nil {
 		err = fmt.Errorf("the %s function: %w", function, err)
 	}
@@ -294,8 +281,8 @@ func (d Deployment) Function(function string, r Resources) (Config, error) {
 }
 
 // RedriveTimeout returns the timeout of the redrive function.
-func (d Deployment) RedriveTimeout() time.Duration {
-	if d.Local {
+func (s Settings) RedriveTimeout() time.Duration {
+	if s.local {
 		return LocalRedriveTimeout
 	}
 	return RedriveTimeout

@@ -33,8 +33,8 @@ var functions = map[string][]string{
 	"token": {settings.TokenSecretEnv, settings.CredentialsSecretEnv},
 }
 
-// parse parses the environment of a function with what it requires, its resources, and changes.
-func parse(function string, change map[string]string) (settings.Config, error) {
+// parseConfig parses the environment of a function with what it requires, its resources, and changes.
+func parseConfig(function string, change map[string]string) (settings.Config, error) {
 	env := map[string]string{}
 	for _, name := range functions[function] {
 		env[name] = "the-" + name
@@ -45,7 +45,7 @@ func parse(function string, change map[string]string) (settings.Config, error) {
 		}
 	}
 	maps.Copy(env, change)
-	return settings.ParseFunction(function, func(name string) string { return env[name] })
+	return settings.ParseConfig(function, func(name string) string { return env[name] })
 }
 
 // Lambda updates code and configuration in two calls: new code can run with the
@@ -61,7 +61,7 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 				defaults[s.Env()] = s.Default
 			}
 		}
-		_, err := settings.ParseFunction(function, func(string) string { return "" })
+		_, err := settings.ParseConfig(function, func(string) string { return "" })
 		for _, name := range needed {
 			if !strings.Contains(fmt.Sprint(err), name+": is required") {
 				t.Errorf("%s: %s is not reported", function, name)
@@ -70,19 +70,19 @@ func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 		if n := strings.Count(fmt.Sprint(err), "PAYHOOK_"); n != len(needed) {
 			t.Errorf("%s: %d problems, want %d:\n%v", function, n, len(needed), err)
 		}
-		without, err := parse(function, nil)
-		with, withErr := parse(function, defaults)
+		without, err := parseConfig(function, nil)
+		with, withErr := parseConfig(function, defaults)
 		if err != nil || withErr != nil {
 			t.Fatal(err, withErr)
 		}
-		if diff := cmp.Diff(with, without); diff != "" {
+		if diff := cmp.Diff(with, without, unexported); diff != "" {
 			t.Errorf("%s (-with +without)\n%s", function, diff)
 		}
 	}
 }
 
 func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
-	f, err := parse("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
+	f, err := parseConfig("webhook", map[string]string{"PAYHOOK_BASE_URL": "https://a.example/b%2Fc/",
 		"PAYHOOK_SIGNATURE_HEADER": "X-Signature", "PAYHOOK_TIMESTAMP_LOCATION": "query:at",
 		"PAYHOOK_ALLOWED_NETWORKS": "192.0.2.0/24; ::/0", "PAYHOOK_KEY_ENDPOINT_AUTH": "bearer",
 		settings.TokenSecretEnv: "secret", settings.EvidenceBucketEnv: "records",
@@ -101,7 +101,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		StoreRejectedUntil: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 		MaxEntryBytes:      256 << 10,
 		RedriveGrace:       30 * time.Second}
-	if diff := cmp.Diff(want, f, cmp.Comparer(func(a, b netip.Prefix) bool {
+	if diff := cmp.Diff(want, f, unexported, cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -112,7 +112,7 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		len(f.Verification) != len(settings.ReadBy("verify")) {
 		t.Errorf("%+v", f)
 	}
-	f, err = parse("token", map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"})
+	f, err = parseConfig("token", map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"})
 	if err != nil || f.TokenService.String() != "http://127.0.0.1:1" ||
 		f.CredentialsSecret != "the-"+settings.CredentialsSecretEnv || f.TokenSecret != "the-"+settings.TokenSecretEnv {
 		t.Errorf("%+v, %v", f, err)
@@ -154,7 +154,7 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 		{"webhook", mtls(settings.APIIDEnv, "PAYHOOK_DOMAIN_NAME"), []string{"PAYHOOK_TRUSTSTORE: " +
 			"truststore.pem can't be read in the", "PAYHOOK_DOMAIN_NAME: is", settings.APIIDEnv + ": is"}},
 	} {
-		f, err := parse(c.function, c.change)
+		f, err := parseConfig(c.function, c.change)
 		var got []string
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
@@ -178,7 +178,7 @@ func TestParseVerificationReadsNoOtherSetting(t *testing.T) {
 		}
 	}
 	got, err := settings.ParseVerification(texts)
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, unexported); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	texts["keyIdLocation"] = "header:x-svc-signature"
@@ -220,19 +220,19 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 	for _, change := range []string{"", "keyEndpointAuth=bearer storeRejected=1h tokenStore=parameter evidence=1d",
 		mtls + "both storeRejected=1h",
 		mtls + `mtls clientCertSubjects=CN=a\;b;O=d\\;e.example clientCertPins=` + pin} {
-		d := deployment(t, strings.Fields(required+change)...)
+		d := valid(t, strings.Fields(required+change)...)
 		for function := range functions {
 			env := d.Environment(function, resources)
 			getenv := func(name string) string { return env[name] }
-			if _, err := settings.ParseFunction(function, getenv); err == nil {
+			if _, err := settings.ParseConfig(function, getenv); err == nil {
 				t.Errorf("%s: the folder of the program is not read", function)
 			}
 			env["LAMBDA_TASK_ROOT"] = folder
-			want, err := settings.ParseFunction(function, getenv)
+			want, err := settings.ParseConfig(function, getenv)
 			if err != nil || env[settings.KeysTableEnv] != want.KeysTable {
 				t.Errorf("%s %s: %v, or the table is not used", function, change, err)
 			}
-			got, err := d.Function(function, resources)
+			got, err := d.Config(function, resources)
 			if err != nil || !got.ServiceCAs.Equal(want.ServiceCAs) || !got.ServiceCAs.Equal(trusted) ||
 				got.StoreRejectedUntil.Sub(want.StoreRejectedUntil).Abs() > time.Minute ||
 				got.MTLS != nil && !bytes.Equal(got.MTLS.Truststore.PEM(), want.MTLS.Truststore.PEM()) {
@@ -256,12 +256,12 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 }
 
 func TestALocalRunDoesNotWaitForClocks(t *testing.T) {
-	for pair, want := range map[string]string{"payhook:local=true": "1s 5s", "payhook:local=false": "30s 55s"} {
-		d := deployment(t, pair)
-		f, err := d.Function("redrive", settings.Resources{settings.LedgerTableEnv: "l",
+	for local, want := range map[bool]string{true: "1s 5s", false: "30s 55s"} {
+		d, _ := parse(settings.Stack{Local: local})
+		f, err := d.Config("redrive", settings.Resources{settings.LedgerTableEnv: "l",
 			settings.EventBusNameEnv: "b", settings.LargeEventBucketEnv: "c", settings.ParkingBucketEnv: "p"})
 		if got := fmt.Sprint(f.RedriveGrace, " ", d.RedriveTimeout()); got != want || err != nil {
-			t.Errorf("%s: %s, %v", pair, got, err)
+			t.Errorf("%t: %s, %v", local, got, err)
 		}
 	}
 }
