@@ -20,6 +20,7 @@ import (
 	"uuid"
 
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/wire"
 )
 
 // end presses Ctrl-C, and returns the lines that are left.
@@ -198,9 +199,8 @@ func TestALineNamesWhatBecameOfAnEvent(t *testing.T) {
 	server := httptest.NewServer(p.handler())
 	defer server.Close()
 	p.service.SetWebhookURL(server.URL + webhookPath)
-	for _, kind := range []paymenttest.Flaw{"", paymenttest.Duplicate, paymenttest.Conflict} {
-		if _, err := p.service.Do(t.Context(), paymenttest.Command{Send: &paymenttest.Order{
-			Flaw: kind}}); err != nil {
+	for _, kind := range []wire.Flaw{"", paymenttest.Duplicate, paymenttest.Conflict} {
+		if _, err := p.service.Do(t.Context(), wire.ControlRequest{Send: &wire.Order{Kind: kind}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,10 +225,10 @@ func TestThePageNoticesAnotherProcessOnTheSamePort(t *testing.T) {
 	defer server.Close()
 	u, _ := url.Parse(server.URL)
 	tab.open(u.String(), 1280, 900)
-	first.feed.add(entry{About: "of the first"})
+	first.feed.add(wire.PageEntry{About: "of the first"})
 	tab.until(`document.getElementById("entries").textContent.includes("of the first")`)
 	for range 3 {
-		second.feed.add(entry{About: "of the second"})
+		second.feed.add(wire.PageEntry{About: "of the second"})
 	}
 	mu.Lock()
 	current = second.handler() // with a feed that is longer

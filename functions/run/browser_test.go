@@ -102,7 +102,7 @@ func TestThePageSendsAndShowsWhatArrives(t *testing.T) {
 		}
 		tab.until(`document.querySelector("main").innerText.includes("published PAYMENT_STATUS.RELEASED")`)
 		tab.press("Send a conflict", "parked, in conflict")
-		tab.press("Keep the first version", "conflict-dismissed")
+		tab.press("Keep the first content", "conflict-dismissed")
 		tab.press("Send an old webhook", "timestamp-outside-window")
 		tab.press("Stop the bus", "Done.")
 		tab.evaluate(fmt.Sprintf(`document.getElementById("currency").value = %q`, hostile))

@@ -17,10 +17,10 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	token "payhook.example/functions/token/tokenhandler"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 	tokens "payhook.example/shared/token"
+	"payhook.example/shared/wire"
 )
 
 // httpEvent is the event of a function URL or an HTTP API.
@@ -28,7 +28,7 @@ type httpEvent = events.APIGatewayV2HTTPRequest
 
 // decoders decode the events of the functions.
 var decoders = map[string]func(event []byte) error{
-	"webhook": decode[httpEvent], "redrive": decode[intake.Request], "token": decode[token.Event],
+	"webhook": decode[httpEvent], "redrive": decode[wire.RedriveRequest], "token": decode[token.Event],
 }
 
 func decode[T any](event []byte) error {

@@ -19,6 +19,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	tokens "payhook.example/shared/token"
+	"payhook.example/shared/wire"
 )
 
 //go:embed page
@@ -105,24 +106,9 @@ func (p *process) changeBus(w http.ResponseWriter, r *http.Request) {
 	p.busDown.Store(asked.Down)
 }
 
-// state is what the page shows.
-type state struct {
-	Simulated    bool                                       `json:"simulated"` // webhooks can be sent
-	Flaws        []paymenttest.Flaw                         `json:"flaws"`
-	Faults       []paymenttest.Fault                        `json:"faults"`
-	Failing      map[paymenttest.Endpoint]paymenttest.Fault `json:"failing"`
-	BusDown      bool                                       `json:"busDown"`
-	TokenExpires time.Time                                  `json:"tokenExpires,omitzero"` // zero: no valid one
-	Pending      int                                        `json:"pending"`
-	Parked       []string                                   `json:"parked"`  // the names
-	Process      string                                     `json:"process"` // an id
-	Last         int                                        `json:"last"`    // the number of the newest entry
-	Entries      []jsontext.Value                           `json:"entries"` // each an [entry]
-}
-
 // showState answers the state, with the entries after a number.
 func (p *process) showState(w http.ResponseWriter, r *http.Request) {
-	s := state{Simulated: p.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
+	s := wire.PageState{Simulated: p.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
 		BusDown: p.busDown.Load(), Process: p.feed.process}
 	after, _ := strconv.Atoi(r.FormValue("after"))
 	s.Entries, s.Last = p.feed.after(after)
@@ -137,7 +123,7 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 			s.Parked = append(s.Parked, id)
 		}
 	}
-	service, err := p.service.Do(r.Context(), paymenttest.Command{})
+	service, err := p.service.Do(r.Context(), wire.ControlRequest{})
 	decided, failed := proof.Decisions(r.Context(), &p.parking)
 	if err = cmp.Or(err, failed); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -153,30 +139,10 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 	_ = json.MarshalWrite(w, s) // the page is gone
 }
 
-// entry is an invocation, as the page shows it.
-type entry struct {
-	Number int            `json:"number"`
-	Time   string         `json:"time"`
-	About  string         `json:"about"`          // the function, or forward
-	Text   string         `json:"text,omitempty"` // of what has no line, or is in the table
-	Status int            `json:"status,omitzero"`
-	Cause  string         `json:"cause,omitempty"`
-	Log    jsontext.Value `json:"log,omitempty"` // the last line
-	Events []published    `json:"events,omitempty"`
-	More   int            `json:"more,omitzero"` // events that the feed leaves out
-}
-
-// published is an event on the bus.
-type published struct {
-	Name   string `json:"name"`
-	ID     string `json:"id"`
-	Detail string `json:"detail"` // indented, or the beginning of a long one
-}
-
 // newEntry returns what an invocation did.
-func newEntry(about string, did result) entry {
-	e := entry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode, Cause: did.Cause,
-		Log: did.last}
+func newEntry(about string, did result) wire.PageEntry {
+	e := wire.PageEntry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode,
+		Cause: did.Cause, Log: did.last}
 	for _, event := range did.published {
 		detail := jsontext.Value(bytes.Clone(event.Detail)) // which is forwarded
 		var known struct {
@@ -189,7 +155,8 @@ func newEntry(about string, did result) entry {
 		if len(detail) > maxDetail {
 			detail = append(detail[:maxDetail], "…"...)
 		}
-		e.Events = append(e.Events, published{event.DetailType, known.EventID, strings.ToValidUTF8(string(detail), "")})
+		e.Events = append(e.Events, wire.PageEvent{Name: event.DetailType, ID: known.EventID,
+			Detail: strings.ToValidUTF8(string(detail), "")})
 	}
 	return e
 }
@@ -212,7 +179,7 @@ const (
 	maxDetail  = 16_000  // bytes of an event
 )
 
-func (f *feed) add(e entry) {
+func (f *feed) add(e wire.PageEntry) {
 	e.More = max(0, len(e.Events)-maxEvents)
 	e.Events = e.Events[:len(e.Events)-e.More]
 	f.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // row is an invocation and what it must do.
@@ -25,7 +26,7 @@ type row struct {
 	event    string // of another function
 	payload  string // of a webhook, one of payloads; "": a new event. Of redrive, what it publishes
 	method   string // "": POST
-	flaw     paymenttest.Flaw
+	flaw     wire.Flaw
 	old      bool // older than timestampTolerance
 	refused  bool // the bus refuses what is published
 

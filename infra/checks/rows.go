@@ -20,6 +20,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 // The rules of events/rules that the checks need.
@@ -174,7 +175,7 @@ func (s *Subject) deliveries() (rows []Check) {
 
 // flaws are those of a signature that the path of a request to the function can hide or change, and one of each other
 // kind.
-var flaws = []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
+var flaws = []wire.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
 	paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing, paymenttest.SignatureRepeated,
 	paymenttest.TimestampRepeated}
 
@@ -199,7 +200,7 @@ func (s *Subject) signatures() (rows []Check) {
 }
 
 func (s *Subject) certificates() (rows []Check) {
-	event := func(flaw paymenttest.CertificateFlaw) *paymenttest.Webhook {
+	event := func(flaw wire.CertificateFlaw) *paymenttest.Webhook {
 		w := deliver(paymenttest.Event())
 		w.Certificate = flaw
 		return w
@@ -274,8 +275,8 @@ func (s *Subject) parked() []Check {
 	}
 	conflicts := s.accepted(0, 0)
 	conflicts.Fields["conflicts"] = 1
-	replayed := call("the parked version is replayed", 0, Fields{"failed": false},
-		append([]string{"replay", "NAME", "--version", "parked"}, why...)...)
+	replayed := call("the parked content is replayed", 0, Fields{"failed": false},
+		append([]string{"replay", "NAME", "--content", "parked"}, why...)...)
 	replayed.Want.Arrivals = []Arrival{{Rule: Released, Type: first.EventName, EventID: first.EventID, Amount: 9250}}
 	return []Check{
 		send("an invalid delivery", invalid, rejected(422)),

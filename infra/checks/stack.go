@@ -25,6 +25,7 @@ import (
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
+	"payhook.example/shared/wire"
 )
 
 // UsesMTLS reports whether webhooks need a client certificate.
@@ -123,7 +124,7 @@ func (s *Subject) NewKey(ctx context.Context) error {
 }
 
 // fault returns what makes an endpoint of the payment service fail, or ends that if f is "".
-func (s *Subject) fault(e paymenttest.Endpoint, f paymenttest.Fault) func(context.Context) error {
+func (s *Subject) fault(e wire.Endpoint, f wire.Fault) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return s.Change(ctx, func(state *paymenttest.State) { state.Faults[e] = f })
 	}

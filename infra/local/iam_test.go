@@ -23,7 +23,6 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -31,6 +30,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/token"
+	"payhook.example/shared/wire"
 )
 
 // unproven are the permissions that no path needs on the emulator: Lambda writes a function's log
@@ -191,7 +191,7 @@ func (f *fixture) newSecrets(ctx context.Context) error {
 	if err := f.refresh(ctx); err != nil {
 		return err
 	}
-	_, err := f.machine.service.Do(ctx, paymenttest.Command{Rotate: true})
+	_, err := f.machine.service.Do(ctx, wire.ControlRequest{Rotate: true})
 	return err
 }
 
@@ -270,7 +270,7 @@ func (f *fixture) pending(ctx context.Context) error {
 		return err
 	}
 	return checks.Poll(ctx, waitTimeout, 100*time.Millisecond, func() (bool, error) {
-		_, failed := f.redrive(ctx, intake.Request{})
+		_, failed := f.redrive(ctx, wire.RedriveRequest{})
 		item, _, err := f.ledger().Find(ctx, i.EventID)
 		if err == nil && item.State == ledger.Pending && len(f.proxy.denied()) > 0 {
 			err = errors.Join(wrong("the item is", item), failed)
@@ -280,7 +280,7 @@ func (f *fixture) pending(ctx context.Context) error {
 }
 
 // redrive invokes the redrive function.
-func (f *fixture) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
+func (f *fixture) redrive(ctx context.Context, r wire.RedriveRequest) (a wire.RedriveReport, err error) {
 	event, err := json.Marshal(r)
 	if err == nil {
 		err = f.Invoke(ctx, "redrive", string(event), &a)
@@ -327,7 +327,7 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 // redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
 	// replay has the function replay what was parked. It is parked again for another reason, or done.
-	replay := func(again bool, r intake.Request,
+	replay := func(again bool, r wire.RedriveRequest,
 		park func(context.Context) (string, error)) func(context.Context) error {
 		return func(ctx context.Context) error {
 			name, err := park(ctx)
@@ -345,25 +345,25 @@ func (f *fixture) redrivePaths() []path {
 	}
 	return []path{
 		{"what is pending is published", f.pending},
-		{"a delivery with a large event is replayed", replay(false, intake.Request{},
+		{"a delivery with a large event is replayed", replay(false, wire.RedriveRequest{},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
-		{"a conflict is replayed in the first version", replay(false, intake.Request{Version: intake.FirstVersion},
+		{"a conflict is replayed in the first version", replay(false, wire.RedriveRequest{Content: wire.FirstContent},
 			f.parkConflict)},
-		{"a rejected webhook is replayed, with a new key and a new token", replay(false, intake.Request{Reason: "test"},
+		{"a rejected webhook is replayed, with a new key and a new token", replay(false, wire.RedriveRequest{Reason: "test"},
 			func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err
 				}
 				return f.park(ctx, proof.Rejected, fresh())
 			})},
-		{"a rejected webhook is replayed, and is invalid", replay(true, intake.Request{Reason: "test"},
+		{"a rejected webhook is replayed, and is invalid", replay(true, wire.RedriveRequest{Reason: "test"},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Rejected, []byte("{}")) })},
-		{"an invalid delivery is replayed, and has a conflict", replay(true, intake.Request{},
+		{"an invalid delivery is replayed, and has a conflict", replay(true, wire.RedriveRequest{},
 			func(ctx context.Context) (string, error) {
 				first, second := versions()
 				return f.park(ctx, proof.Invalid, first, second)
 			})},
-		{"a parked event in the bucket of large events is replayed", replay(false, intake.Request{},
+		{"a parked event in the bucket of large events is replayed", replay(false, wire.RedriveRequest{},
 			func(ctx context.Context) (string, error) {
 				i, err := f.record(ctx, true)
 				if err == nil {
@@ -373,7 +373,7 @@ func (f *fixture) redrivePaths() []path {
 			})},
 		{"what is not parked is said not to be", func(ctx context.Context) error {
 			const name = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
-			_, err := f.redrive(ctx, intake.Request{Replay: []string{name}})
+			_, err := f.redrive(ctx, wire.RedriveRequest{Replay: []string{name}})
 			return err
 		}},
 	}

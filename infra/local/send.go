@@ -16,6 +16,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/wire"
 )
 
 // sendCommand returns the command that sends webhooks. It uses the stack and the id of a target, which is local.
@@ -92,7 +93,7 @@ func send(ctx context.Context, p *cli.Program, target stack.Stack, order map[str
 	if err == nil && answer.StatusCode != http.StatusOK {
 		return cli.Usage("%s", bytes.TrimSpace(text))
 	}
-	var got paymenttest.Report
+	var got wire.ControlReport
 	if err = cmp.Or(err, json.Unmarshal(text, &got)); err != nil {
 		return err
 	}

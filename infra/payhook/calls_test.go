@@ -204,7 +204,7 @@ var commands = map[string]caller{
 		[]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[s3.ListAPI]()}, nil},
 	"Explain": {[]string{program + "explain*.go"},
 		append([]reflect.Type{reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},
-	"Operate": {[]string{program + "commands.go", program + "parked.go", program + "show.go", program + "versions.go",
+	"Operate": {[]string{program + "commands.go", program + "parked.go", program + "show.go", program + "contents.go",
 		program + "decide.go", program + "keys.go", readSettings},
 		append([]reflect.Type{reflect.TypeFor[dynamodb.LedgerReadAPI](), reflect.TypeFor[dynamodb.KeysInspectAPI](),
 			reflect.TypeFor[s3.GetAPI](), reflect.TypeFor[s3.ListAPI]()}, tokenAPIs...), nil},

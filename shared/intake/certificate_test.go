@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
@@ -66,7 +67,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			if n > 0 {
 				w.truststore = rotated
 			}
-			r := w.replay(p, intake.ParkedVersion)
+			r := w.replay(p, wire.ParkedContent)
 			if r.Outcome != intake.Accepted || r.Recorded != 1 ||
 				strings.Contains(r.Unverified, "no signature") != alone ||
 				strings.Contains(r.Unverified, "the truststore does not trust") != (n > 0) ||
@@ -90,7 +91,7 @@ func TestAReplayThatParksADeliveryAnewKeepsTheTimeOfItsCertificate(t *testing.T)
 		for _, name := range w.parking.Keys() { // it has been a conflict before
 			w.parking.Delete(name)
 		}
-		r := w.replay(p, intake.NoVersion)
+		r := w.replay(p, wire.NoContent)
 		if r.Outcome != intake.Conflict || !r.New() {
 			t.Fatalf("%+v", r)
 		}
@@ -98,7 +99,7 @@ func TestAReplayThatParksADeliveryAnewKeepsTheTimeOfItsCertificate(t *testing.T)
 		if anew.Certificate.AcceptedAt != accepted {
 			t.Errorf("parked anew as accepted at %s, was %s", anew.Certificate.AcceptedAt, accepted)
 		}
-		if r := w.replay(anew, intake.ParkedVersion); r.Outcome != intake.Accepted {
+		if r := w.replay(anew, wire.ParkedContent); r.Outcome != intake.Accepted {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -130,14 +131,14 @@ func TestNothingThatIsRevokedIsReplayed(t *testing.T) {
 			w.truststore = trusted
 			for name, want := range names {
 				w.revoked = clientcert.Revocations{parsed(t, name)}
-				if r := w.replay(p, intake.ParkedVersion); r.Outcome != want || r.Err == nil ||
+				if r := w.replay(p, wire.ParkedContent); r.Outcome != want || r.Err == nil ||
 					len(w.table.Items()) != before {
 					t.Errorf("%s is revoked: %+v, want %s", name, r, want)
 				}
 			}
 		}
 		w.revoked = clientcert.Revocations{parsed(t, clientcert.PinOf(paymenttest.NewCA("Other CA").Certificate))}
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted {
+		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.Accepted {
 			t.Errorf("another is revoked: %+v", r)
 		}
 	}
@@ -158,7 +159,7 @@ func TestARevokedCAOfTheTruststoreIsNotAvoided(t *testing.T) {
 	}
 	w.truststore = clientcert.Truststore{cross, other.Certificate}
 	w.revoked = clientcert.Revocations{clientcert.PinOf(other.Certificate)}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
+	if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.CertificateOutcome(clientcert.Revoked) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -198,7 +199,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		w, p := certified(t, !c.both)
 		c.change(&p)
 		before := len(w.table.Items())
-		r := w.replay(p, intake.ParkedVersion)
+		r := w.replay(p, wire.ParkedContent)
 		if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.table.Items()) != before {
 			t.Errorf("%s: %+v, want %s", name, r, c.want)
 		}
@@ -220,7 +221,7 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	p := w.parked(r.Parked)
-	if got := w.replay(p, intake.NoVersion); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
+	if got := w.replay(p, wire.NoContent); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
 		strings.Contains(got.Unverified, "the truststore does not trust") {
 		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
 	}

@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/wire"
 )
 
 // Only what waits for a person can be decided: what is pending would be neither published nor open.
@@ -89,15 +90,15 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 		w.send(beside)
 		_, changed := w.send(raw, bytes.Replace(beside, []byte("1250.00"), []byte("0.01"), 1))
 		before, p := w.table.Items(), w.parked(changed.Parked)
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.NotPublishable || r.Done() || r.Recorded != 0 ||
+		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.NotPublishable || r.Done() || r.Recorded != 0 ||
 			r.Err == nil || !cmp.Equal(before, w.table.Items()) {
 			t.Errorf("%s: a conflict: %+v", name, r)
 		}
-		if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+		if r := w.replay(p, wire.FirstContent); r.Outcome != intake.Accepted {
 			t.Errorf("%s: the first version: %+v", name, r)
 		}
 		w.opts.LargeEventBytes = 100 // EventBridge takes the reference to it
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 2 {
+		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.Accepted || r.Recorded != 2 {
 			t.Errorf("%s: as a large event: %+v", name, r)
 		}
 	}
@@ -231,7 +232,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 			_, r := w.send(other)
 			p := w.parked(r.Parked)
 			return func(w *world, ctx context.Context) error {
-				return w.replayer().Replay(ctx, p, intake.ParkedVersion).Err
+				return w.replayer().Replay(ctx, p, wire.ParkedContent).Err
 			}
 		},
 		"[List get replay]": ofEvent(func(w *world, ctx context.Context, id string) error {

@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // server verifies webhooks in a server of your own. It does not recognize repeated events.
@@ -57,7 +58,7 @@ func ExampleSignature_Check() {
 	defer service.Close()
 	hook := httptest.NewServer(newServer(service.URL))
 	defer hook.Close()
-	for _, flaw := range []paymenttest.Flaw{"", paymenttest.SignatureChanged} {
+	for _, flaw := range []wire.Flaw{"", paymenttest.SignatureChanged} {
 		answer, err := service.Send(context.Background(), paymenttest.Webhook{URL: hook.URL, Flaw: flaw,
 			Payload: paymenttest.Delivery(paymenttest.Event())})
 		fmt.Println(answer.Status, err)

@@ -16,6 +16,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // The events with identity are published and have their evidence, wherever the others are. The delivery is parked
@@ -67,7 +68,7 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		}
 		// A replay changes nothing, and says what is left.
 		w.opts.Evidence, want.ParkedAs = nil, intake.ParkedAs{}
-		is(w.replay(p, intake.NoVersion), want, fmt.Sprintf("intake: %d of its events have no identity and are "+
+		is(w.replay(p, wire.NoContent), want, fmt.Sprintf("intake: %d of its events have no identity and are "+
 			"not published, the others are recorded: %s", len(c.positions), c.problem))
 		if len(w.parking.Keys()) != 1 {
 			t.Errorf("parked as %s", w.parking.Keys())
@@ -136,12 +137,12 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 		conflict.Reason != proof.Conflict || !cmp.Equal(conflict.EventIDs, idsOf(t, other)) {
 		t.Errorf("%+v, %+v", invalid, conflict)
 	}
-	if r := w.replay(invalid, intake.NoVersion); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
+	if r := w.replay(invalid, wire.NoContent); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
 		w.parked(r.Parked).Reason != proof.Conflict {
 		t.Errorf("%+v", r)
 	}
 	// The decision about the conflict does not need the events without identity.
-	if r := w.replay(conflict, intake.ParkedVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(conflict, wire.ParkedContent); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -232,7 +233,7 @@ func TestTheLargestDeliveryThatIsParkedIsReadBack(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	p := w.parked(r.Parked)
-	if again := w.replay(p, intake.NoVersion); !bytes.Equal(p.Payload, payload) || again.Outcome != intake.Invalid {
+	if again := w.replay(p, wire.NoContent); !bytes.Equal(p.Payload, payload) || again.Outcome != intake.Invalid {
 		t.Errorf("%d bytes, %+v", len(p.Payload), again)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"payhook.example/shared/calls"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/wire"
 )
 
 // Redriver publishes what is pending and not held by an invocation that can still be
@@ -48,6 +49,20 @@ func (r *Redriver) Run(ctx context.Context) Redriven {
 	run.timeout = min(publishTimeout, inv.workUntil.Sub(inv.start)/3)
 	run.publishDue(ctx)
 	return run.result
+}
+
+// Redriven is the result of a run of redrive. Its counts are in the log.
+type Redriven struct {
+	wire.RedriveCounts
+
+	// PublishErr is why the first of those that failed is not known to be on the bus.
+	PublishErr error `json:"-"`
+	// Oldest is how long ago the oldest item was recorded that was pending when the
+	// run began: of those that were due, and in each shard of those that are due
+	// last, which have been failing longest.
+	Oldest time.Duration `json:"-"`
+	Unread bool          `json:"-"` // not every shard was read, so that Oldest is not known
+	Err    error         `json:"-"` // the first
 }
 
 // run is one run of redrive.

@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // Replayer replays what is parked. It is safe for concurrent use.
@@ -149,21 +150,21 @@ func (p *Pipeline) largeEventEnds(ctx context.Context, i ledger.Item) (time.Time
 // is parked, which needs its own decision. It stays invalid if an event has no identity; the
 // others are published.
 //
-// A conflict needs a version. With FirstVersion, Replay checks whether the content
+// A conflict needs a version. With wire.FirstContent, Replay checks whether the content
 // that the ledger has is on the bus, and writes nothing. With
-// ParkedVersion, the parked content replaces what the ledger has, once that is
+// wire.ParkedContent, the parked content replaces what the ledger has, once that is
 // published or dismissed; the other content is in conflict from then on. If EventBridge is known to reject an event
 // of the parked version, the outcome is NotPublishable, and nothing is written.
 //
 // The window of a replayed event begins when it is published.
-func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version Version) Result {
+func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version wire.Content) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	conflict := p.Reason == proof.Conflict
 	switch {
-	case conflict && version != FirstVersion && version != ParkedVersion:
+	case conflict && version != wire.FirstContent && version != wire.ParkedContent:
 		return Failed(ContentMissing)
-	case !conflict && version != NoVersion:
+	case !conflict && version != wire.NoContent:
 		return Failed(ContentUnavailable)
 	}
 	by, err := r.verify(p)
@@ -198,7 +199,7 @@ func (r Result) Done() bool { return r.Outcome == Accepted || r.Outcome == Confl
 
 // decideConflict replays the events in conflict of a delivery. In the first version, it checks whether what they are in
 // conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.
-func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, version Version,
+func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, version wire.Content,
 	now time.Time) Result {
 	items, err := inConflict(p, delivery, now)
 	if err != nil {
@@ -207,21 +208,21 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 	result := Result{Events: len(items)}
 	ids := map[string]bool{}
 	for _, i := range items {
-		if ids[i.EventID] && version == ParkedVersion {
+		if ids[i.EventID] && version == wire.ParkedContent {
 			return result.with(
 				fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
 					ContentUnavailable, i.EventID),
 			)
 		}
 		ids[i.EventID] = true
-		if version == ParkedVersion && !r.pipeline.isLarge(i) {
+		if version == wire.ParkedContent && !r.pipeline.isLarge(i) {
 			if err := checkDetail(i); err != nil {
 				return result.with(err)
 			}
 		}
 	}
 	var results []ledger.WriteResult
-	if version == ParkedVersion {
+	if version == wire.ParkedContent {
 		results, err = r.replace(ctx, items)
 	} else {
 		results, err = r.find(ctx, items, slices.Collect(maps.Keys(ids)))
@@ -250,7 +251,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			pending = StillPending
 		}
 		switch {
-		case version == FirstVersion: // nothing is counted, since nothing is written
+		case version == wire.FirstContent: // nothing is counted, since nothing is written
 		case !same:
 			result.Conflicts++
 		default:
@@ -276,15 +277,15 @@ func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) 
 
 // problemOf returns why a version of the event %[2]s is not available, if the ledger has that or the other one in a
 // state; "" if it is.
-func problemOf(version Version, state ledger.State, same bool) string {
+func problemOf(version wire.Content, state ledger.State, same bool) string {
 	switch {
-	case version == FirstVersion && same:
+	case version == wire.FirstContent && same:
 		return "the ledger has the parked version of %[2]s, and not the first"
 	case state == ledger.Parked && same:
 		return "the parked version of %[2]s is parked as the event %[2]s: replay or dismiss that"
 	case state == ledger.Parked:
 		return "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
-	case version == FirstVersion && state == ledger.Dismissed:
+	case version == wire.FirstContent && state == ledger.Dismissed:
 		return "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
 	}
 	return ""

@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // An object in the bucket is not authentic because it is there.
@@ -38,7 +39,7 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 		items, entries, objects := w.table.Items(), len(w.bus.Entries()), w.parking.Objects()
 		for _, p := range []proof.Proof{conflict, w.invalid(conflict.Payload)} {
 			change(&p)
-			for _, version := range []intake.Version{"", intake.FirstVersion, intake.ParkedVersion} {
+			for _, version := range []wire.Content{"", wire.FirstContent, wire.ParkedContent} {
 				if r := w.replay(p, version); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
 					t.Errorf("%s: %s, version %q: %+v", name, p.Reason, version, r)
 				}
@@ -108,20 +109,20 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		if test.deleted {
 			w.table.Expire(w.now)
 		}
-		replay := func(version intake.Version, want string) {
+		replay := func(version wire.Content, want string) {
 			before := w.table.Items()
 			r := w.replay(p, version)
 			cause := strings.TrimPrefix(errText(r.Err), "intake: that version is not available: ")
 			if strings.ReplaceAll(cause, id, "ID") != want || r.Outcome != outcomes[want] || r.Done() != (want == "") {
 				t.Errorf("%s, %s: %s: %+v", name, version, cause, r)
 			}
-			written := version == intake.ParkedVersion && want == ""
+			written := version == wire.ParkedContent && want == ""
 			if diff := cmp.Diff(before, w.table.Items()); (diff != "") != written || (r.Recorded == 1) != written {
 				t.Errorf("%s, %s: the ledger changed: %s", name, version, diff)
 			}
 		}
-		replay(intake.FirstVersion, test.first)
-		replay(intake.ParkedVersion, test.parked)
+		replay(wire.FirstContent, test.first)
+		replay(wire.ParkedContent, test.parked)
 		if test.parked == "" {
 			w.redrive()
 			if entries := w.bus.Entries(); !bytes.Equal(entries[len(entries)-1].Detail, other) {
@@ -143,15 +144,15 @@ func TestAConflictWhoseParkedVersionIsParkedAsAnEventWaitsForIt(t *testing.T) {
 	w := newWorld(t)
 	_, other, _, p := w.conflict()
 	id := idOf(t, other)
-	w.replay(p, intake.ParkedVersion)
+	w.replay(p, wire.ParkedContent)
 	w.bus.Fails = broken
 	if r := w.run(1, time.Minute); r.Parked != 1 {
 		t.Fatalf("%+v", r)
 	}
-	for version, cause := range map[intake.Version]string{
-		intake.ParkedVersion: "the parked version of " + id + " is parked as the event " + id +
+	for version, cause := range map[wire.Content]string{
+		wire.ParkedContent: "the parked version of " + id + " is parked as the event " + id +
 			": replay or dismiss that",
-		intake.FirstVersion: "the ledger has the parked version of " + id + ", and not the first",
+		wire.FirstContent: "the ledger has the parked version of " + id + ", and not the first",
 	} {
 		if r := w.replay(p, version); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 ||
 			errText(r.Err) != "intake: that version is not available: "+cause {
@@ -257,10 +258,10 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 		c[1].First.Amount != "1250.00" {
 		t.Errorf("parked for %+v", c)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 {
+	if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(p, wire.FirstContent); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -276,7 +277,7 @@ func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
 	noDigest.Digest, otherDigest.Digest, otherID.EventID = nil, make([]byte, 32), idOf(t, beside)
 	for _, contents := range [][]proof.Content{nil, {noDigest}, {otherDigest}, {otherID}, {content, otherID}} {
 		p.Contents = contents
-		if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.DigestMismatch || r.Recorded != 0 {
+		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.DigestMismatch || r.Recorded != 0 {
 			t.Errorf("%+v: %+v", contents, r)
 		}
 	}
@@ -288,7 +289,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	first, other, beside, _ := w.conflict()
 	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
 	p := w.invalid(paymenttest.RawDelivery(uuid.New().String(), one, other, two))
-	r := w.replay(p, intake.NoVersion)
+	r := w.replay(p, wire.NoContent)
 	if r.Outcome != intake.Conflict || !r.Done() || r.Recorded != 2 || r.Published != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -297,18 +298,18 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	if q.Reason != proof.Conflict || !cmp.Equal(q.EventIDs, idsOf(t, other)) || !bytes.Equal(q.Payload, p.Payload) {
 		t.Errorf("parked: %s of %v", q.Reason, q.EventIDs)
 	}
-	if r := w.replay(q, intake.FirstVersion); r.Outcome != intake.Accepted {
+	if r := w.replay(q, wire.FirstContent); r.Outcome != intake.Accepted {
 		t.Errorf("%+v", r)
 	}
 	w.onBus(first, beside, one, two)
 
 	objects := len(w.parking.Keys())
 	p = w.invalid([]byte("{}"))
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
+	if r := w.replay(p, wire.NoContent); r.Outcome != intake.Invalid || r.Err == nil ||
 		len(w.parking.Keys()) != objects {
 		t.Errorf("still invalid: %+v", r)
 	}
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.ContentUnavailable {
+	if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.ContentUnavailable {
 		t.Errorf("there is nothing to decide: %+v", r)
 	}
 }
@@ -324,17 +325,17 @@ func TestTheResultOfAReplay(t *testing.T) {
 		}
 	}
 	one := intake.Counts{Events: 1}
-	expect(w.replay(conflict, intake.NoVersion), intake.ContentMissing, intake.Counts{}, "intake: a conflict needs a")
+	expect(w.replay(conflict, wire.NoContent), intake.ContentMissing, intake.Counts{}, "intake: a conflict needs a")
 	w.table.Fails = fails("get", "insert "+idOf(t, other))
-	expect(w.replay(conflict, intake.FirstVersion), intake.LedgerUnavailable,
+	expect(w.replay(conflict, wire.FirstContent), intake.LedgerUnavailable,
 		intake.Counts{Events: 1, Unrecorded: 1}, "intake: not every event could be recorded: it is down")
-	expect(w.replay(conflict, intake.ParkedVersion), intake.LedgerUnavailable,
+	expect(w.replay(conflict, wire.ParkedContent), intake.LedgerUnavailable,
 		intake.Counts{Events: 1, Unrecorded: 1}, "intake: not every event could be recorded: ledger: record ")
 	w.table.Fails = nil
-	expect(w.replay(conflict, intake.ParkedVersion), intake.Accepted,
+	expect(w.replay(conflict, wire.ParkedContent), intake.Accepted,
 		intake.Counts{Events: 1, Recorded: 1, Pending: 1}, "")
 	for _, p := range []proof.Proof{conflict, w.invalid(paymenttest.RawDelivery(uuid.New().String(), other))} {
-		version := map[proof.Reason]intake.Version{proof.Conflict: intake.ParkedVersion}[p.Reason]
+		version := map[proof.Reason]wire.Content{proof.Conflict: wire.ParkedContent}[p.Reason]
 		expect(w.replay(p, version), intake.StillPending,
 			intake.Counts{Events: 1, Duplicates: 1, PendingDuplicates: 1}, "intake: an event is recorded and not pub")
 	}
@@ -368,13 +369,13 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	_, r := w.send(other)
 	p := w.parked(r.Parked)
 	w.largeEvents.Fails = broken
-	got := w.replay(p, intake.ParkedVersion)
+	got := w.replay(p, wire.ParkedContent)
 	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,
 		Events: 1, Unrecorded: 1}, got, onTheirOwn); diff != "" || !errors.Is(got.Err, errDown) {
 		t.Errorf("%v %s", got.Err, diff)
 	}
 	w.largeEvents.Fails = nil
-	if got := w.replay(p, intake.ParkedVersion); got.Recorded != 1 || !w.item(other).Large {
+	if got := w.replay(p, wire.ParkedContent); got.Recorded != 1 || !w.item(other).Large {
 		t.Errorf("%+v", got)
 	}
 	w.redrive()

@@ -9,6 +9,7 @@ import (
 	"uuid"
 
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/wire"
 )
 
 // The server of the example answers 503 only if the service may know the key. The key ids that a stranger invents use
@@ -49,7 +50,7 @@ func TestAServerOfYourOwnAcceptsEveryWebhookWithANewKey(t *testing.T) {
 		t.Errorf("webhooks with unknown key ids are answered %v", answers)
 	}
 
-	if _, err := service.Do(t.Context(), paymenttest.Command{Rotate: true}); err != nil {
+	if _, err := service.Do(t.Context(), wire.ControlRequest{Rotate: true}); err != nil {
 		t.Fatal(err)
 	}
 	before := len(service.Requests(paymenttest.Keys))

@@ -22,6 +22,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // The options of a deployment.
@@ -294,7 +295,7 @@ func (w *world) replayer() *intake.Replayer {
 	return intake.NewReplayer(w.pipeline(), w.truststore, w.revoked)
 }
 
-func (w *world) replay(p proof.Proof, version intake.Version) intake.Result {
+func (w *world) replay(p proof.Proof, version wire.Content) intake.Result {
 	return w.replayer().Replay(w.ctx(), p, version)
 }
 

@@ -14,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"payhook.example/shared/wire"
 )
 
 // CA is a certificate authority of the payment service's operator, which issues the client certificates of webhooks
@@ -131,19 +133,16 @@ func must[V any](v V, err error) V {
 	return v
 }
 
-// CertificateFlaw is a flaw of a client certificate that is otherwise valid. A receiver must reject it.
-type CertificateFlaw string
-
 // The flaws of certificates.
 const (
-	NoCertificate      CertificateFlaw = "none" // the webhook is sent without one
-	CertificateExpired CertificateFlaw = "expired"
-	UnknownCA          CertificateFlaw = "unknown-ca"
-	ServerUsage        CertificateFlaw = "server-usage" // it is allowed only for server authentication
-	ForgedSignature    CertificateFlaw = "forged-signature"
+	NoCertificate      wire.CertificateFlaw = "none" // the webhook is sent without one
+	CertificateExpired wire.CertificateFlaw = "expired"
+	UnknownCA          wire.CertificateFlaw = "unknown-ca"
+	ServerUsage        wire.CertificateFlaw = "server-usage" // it is allowed only for server authentication
+	ForgedSignature    wire.CertificateFlaw = "forged-signature"
 )
 
-var flawed = map[CertificateFlaw]func(*CA) tls.Certificate{
+var flawed = map[wire.CertificateFlaw]func(*CA) tls.Certificate{
 	NoCertificate: func(*CA) tls.Certificate { return tls.Certificate{} },
 	CertificateExpired: func(a *CA) tls.Certificate {
 		return a.Client(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
@@ -188,7 +187,7 @@ func (i *Identity) With(certificate tls.Certificate) *Identity {
 }
 
 // clientWith returns an HTTP client with a certificate that has the flaw, or with that of i if flaw is empty.
-func (i *Identity) clientWith(flaw CertificateFlaw) (*http.Client, error) {
+func (i *Identity) clientWith(flaw wire.CertificateFlaw) (*http.Client, error) {
 	if flaw == "" {
 		return i.client, nil
 	}

@@ -13,34 +13,17 @@ import (
 	"time"
 
 	"payhook.example/shared/payment"
+	"payhook.example/shared/wire"
 )
 
-// ControlPath is the path of the control endpoint, which takes a [Command] with POST and answers a [Report].
+// ControlPath is the path of the control endpoint, which takes a [wire.ControlRequest] with POST and answers a
+// [wire.ControlReport].
 const ControlPath = "/control"
-
-// Command is a request to the control endpoint. It changes what it names, in the order of the fields.
-// The zero value changes nothing.
-type Command struct {
-	Faults   map[Endpoint]Fault `json:"faults"`   // to set; "" ends one
-	Withdraw string             `json:"withdraw"` // this key id is unknown from now on
-	Rotate   bool               `json:"rotate"`   // sign with a new key from now on
-	Send     *Order             `json:"send"`     // sign and send this webhook
-}
-
-// Order is a webhook that the control endpoint sends. Its Flaw is also one of the kinds. The comment of each field
-// ends with its default.
-type Order struct {
-	Webhook // without URL: to [Server.SetWebhookURL]; without payload: new events
-
-	Events   int            `json:"events"`   // the number of new events; 1
-	Amount   payment.Amount `json:"amount"`   // of each, a number; 1250.00
-	Currency string         `json:"currency"` // of each; USD
-}
 
 // The kinds of an Order that are no flaws.
 const (
-	Duplicate Flaw = "duplicate" // the last delivery without a flaw, again
-	Conflict  Flaw = "conflict"  // its first event with another amount, in a new delivery
+	Duplicate wire.Flaw = "duplicate" // the last delivery without a flaw, again
+	Conflict  wire.Flaw = "conflict"  // its first event with another amount, in a new delivery
 )
 
 // maxEvents is how many new events an Order can have.
@@ -52,16 +35,8 @@ var durations = json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *ti
 	return err
 }))
 
-// Report is an answer of the control endpoint.
-type Report struct {
-	KeyID  string             `json:"keyId"` // of the key that signs
-	Faults map[Endpoint]Fault `json:"faults"`
-	Status int                `json:"status,omitzero"` // of the answer to the webhook; 0: none was sent
-	Body   string             `json:"body,omitempty"`  // of this answer
-}
-
 // Do does what the control endpoint does with a command.
-func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
+func (s *Server) Do(ctx context.Context, c wire.ControlRequest) (report wire.ControlReport, err error) {
 	for endpoint, fault := range c.Faults {
 		if !slices.Contains(endpoints, endpoint) || fault != "" && !slices.Contains(Faults(), fault) {
 			return report, fmt.Errorf("paymenttest: there is no endpoint %q or no fault %q; the endpoints are %s, "+
@@ -91,8 +66,9 @@ func (s *Server) Do(ctx context.Context, c Command) (report Report, err error) {
 }
 
 // webhook returns the webhook of an order.
-func (s *Server) webhook(o Order) (w Webhook, err error) {
-	w = o.Webhook
+func (s *Server) webhook(o wire.Order) (w Webhook, err error) {
+	w = Webhook{URL: o.URL, Method: o.Method, Payload: o.Payload, ContentType: o.ContentType, Header: o.Header, Age: o.Age,
+		Flaw: o.Kind, Certificate: o.Certificate}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.URL = cmp.Or(w.URL, s.webhookURL); w.URL == "" {
@@ -106,7 +82,7 @@ func (s *Server) webhook(o Order) (w Webhook, err error) {
 	case w.Flaw == Conflict:
 		w.Payload, err = otherAmount(s.last)
 	case w.Payload == nil:
-		w.Payload, err = o.delivery()
+		w.Payload, err = delivery(o)
 	}
 	switch w.Flaw {
 	case Duplicate, Conflict:
@@ -129,7 +105,7 @@ func otherAmount(text []byte) ([]byte, error) {
 }
 
 // delivery returns a delivery of new events.
-func (o Order) delivery() ([]byte, error) {
+func delivery(o wire.Order) ([]byte, error) {
 	if _, ok := o.Amount.Rat(); o.Amount != "" && !ok || o.Events < 0 || o.Events > maxEvents {
 		return nil, fmt.Errorf("paymenttest: at most %d events, and an amount that is a JSON number", maxEvents)
 	}
@@ -152,9 +128,9 @@ func (s *Server) SetWebhookURL(url string) {
 // Control returns the control endpoint, for a server that has the guard [NotForPages], as s has.
 func (s *Server) Control() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var c Command
+		var c wire.ControlRequest
 		err := json.UnmarshalRead(r.Body, &c, json.RejectUnknownMembers(true), durations)
-		var report Report
+		var report wire.ControlReport
 		if err == nil {
 			report, err = s.Do(r.Context(), c)
 		}

@@ -15,19 +15,18 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// Endpoint is an endpoint of the service.
-type Endpoint string
+	"payhook.example/shared/wire"
+)
 
 // The endpoints. Each can have its own fault.
 const (
-	Keys  Endpoint = "keys"  // GET /v1/keys/{keyId}
-	Token Endpoint = "token" // POST /as/token.oauth2
-	API   Endpoint = "api"   // everything under ProtectedPath
+	Keys  wire.Endpoint = "keys"  // GET /v1/keys/{keyId}
+	Token wire.Endpoint = "token" // POST /as/token.oauth2
+	API   wire.Endpoint = "api"   // everything under ProtectedPath
 )
 
-var endpoints = []Endpoint{Keys, Token, API}
+var endpoints = []wire.Endpoint{Keys, Token, API}
 
 // ProtectedPath is the path of the protected API, which requires a valid token and
 // Content-Type: application/json (section 4.4).
@@ -51,7 +50,7 @@ type answer struct {
 }
 
 // endpoint serves one endpoint. It records every request and applies the fault, if one is set.
-func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
+func (s *Server) endpoint(e wire.Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 		state := s.snapshot()
@@ -78,23 +77,20 @@ func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) a
 	}
 }
 
-// Fault is a fault of an endpoint. "" means none.
-type Fault string
-
 // The faults.
 const (
-	Slow    Fault = "slow"    // the correct answer after 10 seconds
-	Down    Fault = "down"    // 503
-	HangUp  Fault = "hang-up" // the connection is cut without an answer
-	Status  Fault = "status"  // 500, with an empty object
-	Garbage Fault = "garbage" // 200 with the content type of JSON, but an invalid body
+	Slow    wire.Fault = "slow"    // the correct answer after 10 seconds
+	Down    wire.Fault = "down"    // 503
+	HangUp  wire.Fault = "hang-up" // the connection is cut without an answer
+	Status  wire.Fault = "status"  // 500, with an empty object
+	Garbage wire.Fault = "garbage" // 200 with the content type of JSON, but an invalid body
 )
 
 // Faults returns all faults.
-func Faults() []Fault { return []Fault{Slow, Down, HangUp, Status, Garbage} }
+func Faults() []wire.Fault { return []wire.Fault{Slow, Down, HangUp, Status, Garbage} }
 
 // faulty are the answers of an endpoint with a fault. Without a status, there is none.
-var faulty = map[Fault]answer{
+var faulty = map[wire.Fault]answer{
 	Down:    {status: http.StatusServiceUnavailable, body: `{"error":"unavailable"}`},
 	HangUp:  {},
 	Status:  {status: http.StatusInternalServerError, body: `{}`},

@@ -32,6 +32,7 @@ import (
 
 	"payhook.example/shared/keys"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // Options are the options of a [Server]. The comment of each field ends with its default, which replaces the zero
@@ -58,7 +59,7 @@ type Server struct {
 	mu         sync.Mutex
 	key        Key // the signing key
 	state      State
-	latest     map[Endpoint][]Request
+	latest     map[wire.Endpoint][]Request
 	webhookURL string
 	last       []byte // the last delivery of an Order without a flaw
 }
@@ -86,7 +87,9 @@ func NewServer(opts Options) *Server {
 }
 
 // newServer returns a service that does not listen and has no signing key.
-func newServer(state State) *Server { return &Server{state: state, latest: map[Endpoint][]Request{}} }
+func newServer(state State) *Server {
+	return &Server{state: state, latest: map[wire.Endpoint][]Request{}}
+}
 
 // Close stops the service and closes all open connections.
 func (s *Server) Close() { s.server.Close() }
@@ -98,13 +101,13 @@ type Request struct {
 }
 
 // Requests returns the latest 1,000 requests to an endpoint, oldest first.
-func (s *Server) Requests(e Endpoint) []Request {
+func (s *Server) Requests(e wire.Endpoint) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.latest[e])
 }
 
-func (s *Server) record(e Endpoint, r Request) {
+func (s *Server) record(e wire.Endpoint, r Request) {
 	const kept = 1000
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +163,8 @@ type State struct {
 	KeysBearer   bool `json:"keysBearer,omitempty"`
 	TokenSeconds int  `json:"tokenSeconds"` // the lifetime of new tokens
 	// TokenKey signs tokens, with HMAC and SHA-256. A new one revokes all tokens.
-	TokenKey []byte             `json:"tokenKey"`
-	Faults   map[Endpoint]Fault `json:"faults"` // "" is none
+	TokenKey []byte                       `json:"tokenKey"`
+	Faults   map[wire.Endpoint]wire.Fault `json:"faults"` // "" is none
 }
 
 // DefaultTokenLifetime is the lifetime of tokens, unless the state says another.
@@ -170,7 +173,7 @@ const DefaultTokenLifetime = time.Hour
 // NewState returns a state without a key. It has new client credentials and, unless s has them, the token manager
 // manager-1 and the default lifetime of tokens.
 func NewState(s State) State {
-	s.Keys, s.Faults = map[string]json.RawMessage{}, map[Endpoint]Fault{}
+	s.Keys, s.Faults = map[string]json.RawMessage{}, map[wire.Endpoint]wire.Fault{}
 	s.TokenManagerID = cmp.Or(s.TokenManagerID, "manager-1")
 	s.ClientID, s.ClientSecret = "client-"+uuid.New().String(), "secret-"+uuid.New().String()
 	s.TokenSeconds = cmp.Or(s.TokenSeconds, int(DefaultTokenLifetime/time.Second))

@@ -20,6 +20,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // testKey is the key of tests that need no other one. Generating keys takes long.
@@ -79,7 +80,7 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 			t.Errorf("%q of age %s: got %v, want %v", w.Flaw, w.Age, err, want)
 		}
 	}
-	want := map[paymenttest.Flaw]error{
+	want := map[wire.Flaw]error{
 		paymenttest.SignatureChanged:  signature.ErrMismatch,
 		paymenttest.PayloadChanged:    signature.ErrMismatch,
 		paymenttest.TimestampChanged:  signature.ErrMismatch,
@@ -103,7 +104,7 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 
 	static := paymenttest.DefaultScheme()
 	static.KeyID = signature.Location("static:" + uuid.New().String())
-	for flaw, scheme := range map[paymenttest.Flaw]signature.Scheme{"no-such-flaw": {},
+	for flaw, scheme := range map[wire.Flaw]signature.Scheme{"no-such-flaw": {},
 		paymenttest.KeyIDChanged: static, paymenttest.KeyIDRepeated: static} {
 		sender.Scheme = scheme
 		if _, err := sender.Sign(t.Context(), paymenttest.Webhook{Flaw: flaw}); err == nil {
@@ -119,7 +120,7 @@ func TestFaultsReplaceTheAnswer(t *testing.T) {
 	// Go tries again on a connection that was in use.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	right := string(testKey().JWK())
-	for fault, want := range map[paymenttest.Fault]string{"down": `503 {"error":"unavailable"}`, "status": "500 {}",
+	for fault, want := range map[wire.Fault]string{"down": `503 {"error":"unavailable"}`, "status": "500 {}",
 		"garbage": `200 {"kty":"RSA","access_token":`, "": "200 " + right, "hang-up": "0 "} {
 		service.Change(func(s *paymenttest.State) { s.Faults[paymenttest.Keys] = fault })
 		got := "0 "
@@ -280,7 +281,7 @@ func TestControlEndpointDoesWhatACommandNames(t *testing.T) {
 		io.WriteString(w, "taken")
 	}))
 	t.Cleanup(hook.Close)
-	control := func(text string) (status int, report paymenttest.Report) {
+	control := func(text string) (status int, report wire.ControlReport) {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodPost, service.URL+paymenttest.ControlPath, strings.NewReader(text))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as of curl -d

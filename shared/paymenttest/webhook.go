@@ -19,48 +19,42 @@ import (
 
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 // Webhook is one call of a client's URL (section 4.3). The comment of each field ends with its default, which replaces
 // the zero value.
 type Webhook struct {
-	URL         string `json:"url"`
-	Method      string `json:"method"`      // POST
-	Payload     []byte `json:"payload"`     // Base64 in JSON
-	ContentType string `json:"contentType"` // application/json
-	// Header holds further headers; none.
-	Header http.Header `json:"header"`
+	URL         string
+	Method      string // POST
+	Payload     []byte
+	ContentType string      // application/json
+	Header      http.Header // further headers; none
 
-	// Age is the age of the timestamp; with a negative one it is in the future.
-	Age time.Duration `json:"age"` // in JSON like "10m"
-	// Flaw is the flaw of the proof; none.
-	Flaw Flaw `json:"kind"`
-	// Certificate is the flaw of the client certificate, for senders with an Identity; none.
-	Certificate CertificateFlaw `json:"certificate"`
+	Age         time.Duration        // of the timestamp; with a negative one it is in the future
+	Flaw        wire.Flaw            // of the proof; none
+	Certificate wire.CertificateFlaw // of the client certificate, for senders with an Identity; none
 }
-
-// Flaw is a flaw of the proof of a webhook that is otherwise valid. A receiver must reject it as not authentic.
-type Flaw string
 
 // The flaws.
 const (
-	SignatureChanged Flaw = "signature" // one bit of the signature
-	PayloadChanged   Flaw = "payload"   // one bit of the payload, after it was signed
-	TimestampChanged Flaw = "timestamp" // the timestamp, after it was signed
-	KeyIDChanged     Flaw = "keyid"     // the key id, after it was signed
+	SignatureChanged wire.Flaw = "signature" // one bit of the signature
+	PayloadChanged   wire.Flaw = "payload"   // one bit of the payload, after it was signed
+	TimestampChanged wire.Flaw = "timestamp" // the timestamp, after it was signed
+	KeyIDChanged     wire.Flaw = "keyid"     // the key id, after it was signed
 
-	WrongKey   Flaw = "wrong-key"   // signed by another key than the one it names
-	UnknownKey Flaw = "unknown-key" // signed by a key that was never published
+	WrongKey   wire.Flaw = "wrong-key"   // signed by another key than the one it names
+	UnknownKey wire.Flaw = "unknown-key" // signed by a key that was never published
 
-	SignatureMissing  Flaw = "signature-missing"
-	SignatureRepeated Flaw = "signature-repeated"
-	TimestampRepeated Flaw = "timestamp-repeated"
-	KeyIDRepeated     Flaw = "keyid-repeated"
+	SignatureMissing  wire.Flaw = "signature-missing"
+	SignatureRepeated wire.Flaw = "signature-repeated"
+	TimestampRepeated wire.Flaw = "timestamp-repeated"
+	KeyIDRepeated     wire.Flaw = "keyid-repeated"
 )
 
 // Flaws returns all flaws.
-func Flaws() []Flaw {
-	return []Flaw{SignatureChanged, PayloadChanged, TimestampChanged, KeyIDChanged, WrongKey, UnknownKey,
+func Flaws() []wire.Flaw {
+	return []wire.Flaw{SignatureChanged, PayloadChanged, TimestampChanged, KeyIDChanged, WrongKey, UnknownKey,
 		SignatureMissing, SignatureRepeated, TimestampRepeated, KeyIDRepeated}
 }
 

@@ -189,7 +189,7 @@ type Note struct {
 	By      string    `json:"by,omitempty"` // the name that the caller of the redrive function passed
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason,omitempty"`
-	Version string    `json:"version,omitempty"` // of a conflict
+	Content string    `json:"content,omitempty"` // of a conflict
 	// AgeAccepted is whether a rejected webhook was replayed although it is too old by now.
 	AgeAccepted bool `json:"ageAccepted,omitzero"`
 }

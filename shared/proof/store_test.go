@@ -286,7 +286,7 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 	request := put(t, &bucket, rejected("x"))
 	note := Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "the service sent it again"}
 	for _, name := range []string{replayed, both, request} {
-		if err := Decide(t.Context(), &bucket, Replayed, name, Note{At: noon, Version: "stored"}); err != nil {
+		if err := Decide(t.Context(), &bucket, Replayed, name, Note{At: noon, Content: "stored"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook.example/shared/intake"
+	"payhook.example/shared/wire"
 )
 
 var allPairs = flag.Bool("pairs", false, "try every pair of faults on every path, not a sample on the long ones")
@@ -90,7 +90,7 @@ func (w *world) parkedAt(decide func(name string), times ...time.Duration) {
 }
 
 // replayAt replays what is parked then, conflicts in a version.
-func (w *world) replayAt(version intake.Version, times ...time.Duration) {
+func (w *world) replayAt(version wire.Content, times ...time.Duration) {
 	w.parkedAt(func(name string) { w.replay(name, version) }, times...)
 }
 
@@ -255,17 +255,17 @@ var paths = sync.OnceValue(func() []path {
 			w.redriveAt(70*time.Second+1, 70*time.Second+1, 140*time.Second+3, 140*time.Second+3)
 		}},
 		parked("a parked event replayed", one, 3*m, func(w *world, _ int) {
-			w.replayAt(intake.NoVersion, 4*m, 6*m)
+			w.replayAt(wire.NoContent, 4*m, 6*m)
 			w.redriveAt(5*m, 7*m)
 		}),
 		parked("a parked event dismissed, or replayed and parked again", one, 8*m, func(w *world, retries int) {
 			w.parkedAt(w.dismiss, 4*m)
-			w.replayAt(intake.NoVersion, 4*m+10*time.Second)
+			w.replayAt(wire.NoContent, 4*m+10*time.Second)
 			w.redriveAt(4*m+30*time.Second, 7*m)
 			w.send(one, 9*m, retries)
 		}),
 		parked("a parked event replayed and dismissed at once", one, 3*m, func(w *world, retries int) {
-			w.parkedAt(func(name string) { w.replay(name, intake.NoVersion); w.dismiss(name) }, 4*m)
+			w.parkedAt(func(name string) { w.replay(name, wire.NoContent); w.dismiss(name) }, 4*m)
 			w.send(spaced, 5*m, retries)
 			w.redriveAt(6 * m)
 		}),
@@ -276,25 +276,25 @@ var paths = sync.OnceValue(func() []path {
 		}),
 		parked("a parked event sent again and replayed at once", one, 3*m, func(w *world, retries int) {
 			w.send(one, 4*m+37, retries)
-			w.replayAt(intake.NoVersion, 4*m)
+			w.replayAt(wire.NoContent, 4*m)
 			w.redriveAt(6 * m)
 		}),
 		parked("a large parked event sent again, whose object is gone", alone, 3*m, func(w *world, retries int) {
 			w.after(4*m+30*time.Second, w.endLargeEvents)
-			w.replayAt(intake.NoVersion, 4*m+31*time.Second)
+			w.replayAt(wire.NoContent, 4*m+31*time.Second)
 			w.send(alone, 5*m, retries)
 			w.redriveAt(6*m, 7*m)
 		}),
 		parked("a conflict whose first version is parked", &first, 3*m, func(w *world, retries int) {
 			w.send(conflicted, 200*time.Second, retries)
-			w.replayAt(intake.ParkedVersion, 4*m, 4*m+20*time.Second, 6*m) // the conflict before the event
-			w.replayAt(intake.FirstVersion, 4*m+30*time.Second)
+			w.replayAt(wire.ParkedContent, 4*m, 4*m+20*time.Second, 6*m) // the conflict before the event
+			w.replayAt(wire.FirstContent, 4*m+30*time.Second)
 			w.redriveAt(5*m, 7*m)
 		}),
 		parked("a conflict whose first version is dismissed", &first, 3*m, func(w *world, retries int) {
 			w.send(conflicted, 200*time.Second, retries)
 			w.parkedAt(w.dismiss, 4*m)
-			w.replayAt(intake.ParkedVersion, 5*m, 7*m)
+			w.replayAt(wire.ParkedContent, 5*m, 7*m)
 			w.redriveAt(6*m, 8*m)
 		}),
 		{name: "redrive parks an event while the next run publishes it", setup: setup{maxAttempts: 1},
@@ -307,13 +307,13 @@ var paths = sync.OnceValue(func() []path {
 		{name: "a conflict replayed in the parked version", setup: setup{again: true},
 			begin: func(w *world, retries int) {
 				deliver(later, &first, conflicted)(w, retries)
-				w.replayAt(intake.ParkedVersion, 4*m, 6*m)
+				w.replayAt(wire.ParkedContent, 4*m, 6*m)
 				w.redriveAt(5*m, 7*m)
 			}},
 		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(conflicted, later, retries)
-			w.replayAt(intake.FirstVersion, 4*m)
+			w.replayAt(wire.FirstContent, 4*m)
 			w.redriveAt(5 * m)
 		}},
 		{name: "25 events", every: 997, begin: deliver(0, many)},

@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // facts are what the services received and the senders were answered. They do not depend on the code under test.
@@ -385,7 +386,7 @@ func (f *facts) decided(inv *invocation) {
 		f.notes[d.note()] = true
 	}
 	conflict := d.parked.Reason == proof.Conflict
-	if conflict && d.version == intake.NoVersion && !d.dismiss && r.Outcome != intake.ContentMissing {
+	if conflict && d.version == wire.NoContent && !d.dismiss && r.Outcome != intake.ContentMissing {
 		f.violated("%s replays the conflict %s without a version: %s", inv.name, d.name, r.Outcome)
 	}
 	if r.Outcome == intake.Accepted {
@@ -396,7 +397,7 @@ func (f *facts) decided(inv *invocation) {
 // accepted checks a replay of a delivery after which nothing is left to do: its events are in the ledger, or the first
 // versions are on the bus.
 func (f *facts) accepted(inv *invocation) {
-	first := inv.decision.version == intake.FirstVersion
+	first := inv.decision.version == wire.FirstContent
 	for _, id := range inv.decision.parked.EventIDs {
 		held := f.latest[id].during(inv)
 		i := slices.IndexFunc(held, func(g *generation) bool {

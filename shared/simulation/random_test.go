@@ -18,6 +18,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/wire"
 )
 
 var (
@@ -143,7 +144,7 @@ func history(seed uint64) (*world, counts) {
 	r.traffic(w, busy)
 	w.drain()
 	if seed%2 == 0 { // what is parked can be published
-		w.eachParked(func(name string) { w.replay(name, intake.NoVersion) })
+		w.eachParked(func(name string) { w.replay(name, wire.NoContent) })
 		w.drain()
 		for _, g := range w.facts.latest {
 			if g.state == ledger.Parked {
@@ -236,8 +237,8 @@ func (r *randomDecider) decide(w *world) func(name string) {
 			case n < 5 && g != nil && g.sent != nil:
 				w.sender(r, g.sent.delivery, 0, r.IntN(3), r.IntN(4) == 0)
 			default:
-				w.replay(name, []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion,
-					intake.ParkedVersion}[r.IntN(4)])
+				w.replay(name, []wire.Content{wire.NoContent, wire.FirstContent, wire.ParkedContent,
+					wire.ParkedContent}[r.IntN(4)])
 			}
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"payhook.example/shared/objects"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 const (
@@ -249,10 +250,10 @@ func (w *world) redrive() {
 type decision struct {
 	name    string // of a delivery, or an eventId
 	dismiss bool
-	version intake.Version // of a conflict that is replayed
-	parked  proof.Proof    // the delivery
-	done    bool           // it changed the event
-	err     error          // of a dismissal, or of the note of a replay
+	version wire.Content // of a conflict that is replayed
+	parked  proof.Proof  // the delivery
+	done    bool         // it changed the event
+	err     error        // of a dismissal, or of the note of a replay
 }
 
 // event reports whether a decision is about an event.
@@ -260,7 +261,7 @@ func (d *decision) event() bool { return payment.IsUUID(d.name) }
 
 // stored returns the decision that is stored about a delivery, and note the key of its object.
 func (d *decision) stored() proof.Decision {
-	if d.dismiss || d.version == intake.FirstVersion {
+	if d.dismiss || d.version == wire.FirstContent {
 		return proof.Dismissed
 	}
 	return proof.Replayed
@@ -278,7 +279,7 @@ func (d *decision) may(o op) bool {
 	case d.event():
 		return o == replayEvent
 	}
-	return d.parked.Reason == proof.Invalid || d.version == intake.ParkedVersion
+	return d.parked.Reason == proof.Invalid || d.version == wire.ParkedContent
 }
 
 // makeDecision invokes an environment for a decision, as the redrive function does.
@@ -336,9 +337,9 @@ func (w *world) eachParked(decide func(name string)) {
 }
 
 // replay replays what has a name, a conflict in a version.
-func (w *world) replay(name string, version intake.Version) {
+func (w *world) replay(name string, version wire.Content) {
 	if !strings.HasPrefix(name, string(proof.Conflict)) {
-		version = intake.NoVersion
+		version = wire.NoContent
 	}
 	w.makeDecision(&decision{name: name, version: version})
 }

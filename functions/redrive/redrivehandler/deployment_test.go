@@ -9,7 +9,6 @@ import (
 
 	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -17,6 +16,7 @@ import (
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -37,7 +37,7 @@ func deploy(t *testing.T, env map[string]string) *deployment {
 }
 
 // handle invokes the function.
-func (d *deployment) handle(e intake.Request) intake.Report {
+func (d *deployment) handle(e wire.RedriveRequest) wire.RedriveReport {
 	d.T.Helper()
 	d.Log.Reset()
 	r, err := d.Handle(d.T.Context(), e)
@@ -48,7 +48,7 @@ func (d *deployment) handle(e intake.Request) intake.Report {
 }
 
 // replayed replays what has a name.
-func (d *deployment) replayed(e intake.Request, name string) intake.Decided {
+func (d *deployment) replayed(e wire.RedriveRequest, name string) wire.Decided {
 	d.T.Helper()
 	e.Replay = []string{name}
 	return d.handle(e).Decided[0]

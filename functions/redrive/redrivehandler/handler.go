@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 // Handler runs redrive for an invocation and writes a log line and metrics. Lambda may
@@ -66,20 +67,20 @@ func New(all intake.Stores, keyEndpoint *http.Client, conf settings.Config, log 
 // Handle runs redrive, replays or dismisses. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it. Runs and replays publish nothing and fail if the bus does not
 // exist. If that is not known, they publish.
-func (h *Handler) Handle(ctx context.Context, e intake.Request) (intake.Report, error) {
+func (h *Handler) Handle(ctx context.Context, e wire.RedriveRequest) (wire.RedriveReport, error) {
 	replays := len(e.Replay) > 0
 	switch err := check(e); {
 	case err != nil:
-		return intake.Report{}, fmt.Errorf("redrive: %w", err)
+		return wire.RedriveReport{}, fmt.Errorf("redrive: %w", err)
 	case len(e.Dismiss) > 0:
 		return h.decide(ctx, e), nil
 	case e.Certificates:
-		return intake.Report{Certificates: h.certificates()}, nil
+		return wire.RedriveReport{Certificates: h.certificates()}, nil
 	}
 	err := h.findBus(ctx)
 	switch missing := errors.Is(err, bus.ErrMissing); {
 	case missing && replays:
-		return intake.Report{}, fmt.Errorf("redrive: %w", err)
+		return wire.RedriveReport{}, fmt.Errorf("redrive: %w", err)
 	case missing:
 		return h.write(ctx, intake.Redriven{Unread: true, Err: err}, nil)
 	case replays:
@@ -89,7 +90,7 @@ func (h *Handler) Handle(ctx context.Context, e intake.Request) (intake.Report, 
 }
 
 // check returns an error for a request that cannot be done.
-func check(e intake.Request) error {
+func check(e wire.RedriveRequest) error {
 	switch {
 	case len(e.Replay) > 0 && len(e.Dismiss) > 0:
 		return errors.New("replay and dismiss exclude each other")
@@ -102,13 +103,13 @@ func check(e intake.Request) error {
 		}
 	}
 	// As long as it becomes: what is published could not be noted otherwise.
-	return proof.Note{By: e.By, At: time.Unix(0, 1).UTC(), Reason: e.Reason, Version: string(e.Version),
+	return proof.Note{By: e.By, At: time.Unix(0, 1).UTC(), Reason: e.Reason, Content: string(e.Content),
 		AgeAccepted: e.AcceptAge}.Check()
 }
 
 // write writes the line of a run and returns its report, with an error if the run failed. notFound is why it is not
 // known whether the bus exists, or nil.
-func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (intake.Report, error) {
+func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) (wire.RedriveReport, error) {
 	level := slog.LevelInfo
 	switch {
 	case r.Err != nil || r.Unmarked > 0:
@@ -136,21 +137,21 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 	}
 	h.log.Outcome(ctx, level, "redrive", line, values...)
 	if r.Err != nil {
-		return intake.Report{Redriven: r}, fmt.Errorf("redrive: %s", lambdaruntime.Cause(r.Err))
+		return wire.RedriveReport{RedriveCounts: r.RedriveCounts}, fmt.Errorf("redrive: %s", lambdaruntime.Cause(r.Err))
 	}
-	return intake.Report{Redriven: r}, nil
+	return wire.RedriveReport{RedriveCounts: r.RedriveCounts}, nil
 }
 
 // decided is the line of a replay or of a dismissal.
 type decided struct {
-	intake.Decided
-	intake.Request        // without names
-	Kind           string `json:"kind,omitempty"` // event, or the reason of a stored delivery
-	DeliveryID     string `json:"deliveryId,omitempty"`
+	wire.Decided
+	wire.RedriveRequest        // without names
+	Kind                string `json:"kind,omitempty"` // event, or the reason of a stored delivery
+	DeliveryID          string `json:"deliveryId,omitempty"`
 }
 
 // decide replays or dismisses what has the names, one after another.
-func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Report) {
+func (h *Handler) decide(ctx context.Context, e wire.RedriveRequest) (out wire.RedriveReport) {
 	message, one := "replay", h.replayOne
 	if len(e.Dismiss) > 0 {
 		message, one = "dismiss", h.dismissOne
@@ -159,7 +160,7 @@ func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Repo
 	e.Replay, e.Dismiss = nil, nil
 	for _, name := range names {
 		r, err := one(ctx, name, e)
-		result := intake.Decided{Name: name, Outcome: r.Outcome.Name, Cause: lambdaruntime.Cause(err), Recorded: r.Recorded,
+		result := wire.Decided{Name: name, Outcome: r.Outcome.Name, Cause: lambdaruntime.Cause(err), Recorded: r.Recorded,
 			Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates, Conflicts: r.Conflicts,
 			Parked: r.Parked, Unverified: r.Unverified, LargeEventEnds: r.LargeEventEnds}
 		level := slog.LevelInfo
@@ -174,10 +175,10 @@ func (h *Handler) decide(ctx context.Context, e intake.Request) (out intake.Repo
 
 // replayOne replays an event or a stored delivery, and stores the decision. The error is why there is an outcome other
 // than Accepted and ConflictDismissed, or what is wrong although everything is recorded.
-func (h *Handler) replayOne(ctx context.Context, name string, e intake.Request) (r intake.Result, err error) {
-	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Version: string(e.Version), AgeAccepted: e.AcceptAge}
+func (h *Handler) replayOne(ctx context.Context, name string, e wire.RedriveRequest) (r intake.Result, err error) {
+	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason, Content: string(e.Content), AgeAccepted: e.AcceptAge}
 	if intake.KindOf(name) == intake.EventKind {
-		if e.Version != intake.NoVersion {
+		if e.Content != wire.NoContent {
 			return intake.Failed(intake.ContentUnavailable), intake.ContentUnavailable
 		}
 		r = h.replayer.ReplayEvent(ctx, name, ledger.Note{By: note.By, At: note.At, Reason: note.Reason})
@@ -194,14 +195,14 @@ func (h *Handler) replayOne(ctx context.Context, name string, e intake.Request) 
 	}
 	decision := proof.Replayed
 	if p.Reason != proof.Rejected {
-		r = h.replayer.Replay(ctx, p, e.Version)
+		r = h.replayer.Replay(ctx, p, e.Content)
 	} else if r = h.receive(ctx, p, e); r.Parked != "" { // it is authentic
 		return r, cmp.Or(proof.Decide(ctx, h.parking, decision, name, note), r.Err)
 	}
 	if !r.Done() {
 		return r, r.Err
 	}
-	if e.Version == intake.FirstVersion {
+	if e.Content == wire.FirstContent {
 		decision, r.Outcome = proof.Dismissed, intake.ConflictDismissed
 	}
 	if err := proof.Decide(ctx, h.parking, decision, name, note); err != nil {
@@ -214,7 +215,7 @@ func (h *Handler) replayOne(ctx context.Context, name string, e intake.Request) 
 }
 
 // undecided returns an error if a delivery was replayed or dismissed, with the outcome AlreadyReplayed or
-// AlreadyDismissed. A second replay of a conflict could publish its other version.
+// AlreadyDismissed. A second replay of a conflict could publish its other content.
 func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, error) {
 	decision, note, err := proof.DecisionOn(ctx, h.parking, name)
 	if err != nil || decision == proof.Open {
@@ -228,7 +229,7 @@ func (h *Handler) undecided(ctx context.Context, name string) (intake.Outcome, e
 }
 
 // dismissOne stores that what has a name is not published.
-func (h *Handler) dismissOne(ctx context.Context, name string, e intake.Request) (none intake.Result, err error) {
+func (h *Handler) dismissOne(ctx context.Context, name string, e wire.RedriveRequest) (none intake.Result, err error) {
 	note := proof.Note{By: e.By, At: h.now(), Reason: e.Reason}
 	if intake.KindOf(name) == intake.EventKind {
 		err = h.replayer.DismissEvent(ctx, name, ledger.Note{By: note.By, At: note.At, Reason: note.Reason})

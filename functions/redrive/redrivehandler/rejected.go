@@ -5,6 +5,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // The outcomes of rejected webhooks that cannot be replayed.
@@ -18,7 +19,7 @@ var (
 )
 
 // receive receives a rejected webhook like a new one.
-func (h *Handler) receive(ctx context.Context, p proof.Proof, e intake.Request) intake.Result {
+func (h *Handler) receive(ctx context.Context, p proof.Proof, e wire.RedriveRequest) intake.Result {
 	w := p.Request
 	switch {
 	case h.conf.MTLS != nil:

@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 // withRejected sets the function up as with storeRejected, and a key endpoint.
@@ -47,9 +48,9 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 }
 
 // replayIt replays a rejected webhook, and returns the note about it.
-func (d *deployment) replayIt(name string, acceptAge, again bool) (intake.Decided, proof.Decision, proof.Note) {
+func (d *deployment) replayIt(name string, acceptAge, again bool) (wire.Decided, proof.Decision, proof.Note) {
 	d.T.Helper()
-	got := d.replayed(intake.Request{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
+	got := d.replayed(wire.RedriveRequest{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
 	state, note, err := proof.DecisionOn(d.T.Context(), &d.Parking, name)
 	if err != nil || got.Name != name {
 		d.T.Errorf("%+v, %v", got, err)
@@ -63,7 +64,7 @@ func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	noted := proof.Note{By: "ann", At: noon, Reason: "wrong header"}
-	for i, want := range []intake.Decided{{Recorded: 2}, {Duplicates: 2}} {
+	for i, want := range []wire.Decided{{Recorded: 2}, {Duplicates: 2}} {
 		want.Name, want.Outcome = name, "accepted"
 		got, state, note := d.replayIt(name, false, i > 0)
 		if diff := cmp.Diff(want, got); diff != "" || state != proof.Replayed || note != noted {
@@ -90,7 +91,7 @@ func TestTheReplayOfARejectedWebhookSaysWhatIsNotPublished(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)
 	d.Bus.Reject = func(bus.Entry) error { return http.ErrServerClosed }
-	for i, want := range []intake.Decided{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
+	for i, want := range []wire.Decided{{Recorded: 2, Pending: 2}, {Duplicates: 2, Pending: 2}} {
 		want.Name, want.Outcome = name, "accepted"
 		got, _, _ := d.replayIt(name, false, i > 0)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -172,7 +173,7 @@ func TestTheReplayOfARejectedWebhookIsExplained(t *testing.T) {
 		!strings.HasSuffix(got.Cause, objects.ErrNotFound.Error()) || state != proof.Open {
 		t.Errorf("%+v", got)
 	}
-	for _, e := range []intake.Request{{}, {Reason: " "}, {Reason: "a", Dismiss: []string{"x"}}} {
+	for _, e := range []wire.RedriveRequest{{}, {Reason: " "}, {Reason: "a", Dismiss: []string{"x"}}} {
 		e.Replay = []string{missing}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)

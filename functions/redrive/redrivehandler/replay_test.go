@@ -10,18 +10,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // The level of a line says whether a person must look.
 func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
-	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
+	d.replayed(wire.RedriveRequest{}, d.park(proof.Invalid, nil, first))
 	unmarked := d.park(proof.Invalid, nil, newEvent())
 	d.Parking.Fails = func(_ context.Context, call, key string) error {
 		if call == "Create" && key == "replayed/"+unmarked {
@@ -34,25 +34,25 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 	const wait = "an event is recorded and not published yet: redrive publishes or parks it; " +
 		"repeat the replay later"
 	for _, test := range []struct {
-		want  intake.Decided // with the name
+		want  wire.Decided // with the name
 		kind  proof.Reason
 		state proof.Decision
 	}{
-		{intake.Decided{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
+		{wire.Decided{Name: d.park(proof.Invalid, nil, newEvent()), Outcome: "accepted", Recorded: 1},
 			proof.Invalid, proof.Replayed},
-		{intake.Decided{Name: unmarked, Outcome: "accepted", Recorded: 1,
+		{wire.Decided{Name: unmarked, Outcome: "accepted", Recorded: 1,
 			Cause: "replayed " + unmarked + ": the bucket is down"}, proof.Invalid, proof.Open},
-		{intake.Decided{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
+		{wire.Decided{Name: d.park(proof.Invalid, nil, first, newEvent(), other), Outcome: "conflict",
 			Recorded: 1, Duplicates: 1, Conflicts: 1}, proof.Invalid, proof.Replayed},
-		{intake.Decided{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
+		{wire.Decided{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
 			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
-		{intake.Decided{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "content-missing",
+		{wire.Decided{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "content-missing",
 			Cause: "a conflict needs a version"},
 			proof.Conflict, proof.Open},
-		{intake.Decided{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
+		{wire.Decided{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
 			proof.Invalid, proof.Open},
 	} {
-		got := d.replayed(intake.Request{By: "ann", Reason: "why"}, test.want.Name)
+		got := d.replayed(wire.RedriveRequest{By: "ann", Reason: "why"}, test.want.Name)
 		if (got.Parked != "") != (got.Outcome == "conflict") {
 			t.Errorf("%s: parked as %q", got.Outcome, got.Parked)
 		}
@@ -83,7 +83,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 // A parked delivery has its proof. Evidence of it would have the time of the replay in its retention.
 func TestAReplayOfAParkedDeliveryStoresNoEvidence(t *testing.T) {
 	d := withRejected(t, nil) // with evidence
-	if r := d.replayed(intake.Request{}, d.park(proof.Invalid, nil, newEvent())); r.Outcome != "accepted" ||
+	if r := d.replayed(wire.RedriveRequest{}, d.park(proof.Invalid, nil, newEvent())); r.Outcome != "accepted" ||
 		len(d.Bus.Entries()) != 1 || len(d.Evidence.Keys()) != 0 {
 		t.Errorf("%+v, with evidence %s", r, d.Evidence.Keys())
 	}
@@ -93,26 +93,26 @@ func TestAReplayOfAParkedDeliveryStoresNoEvidence(t *testing.T) {
 func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	d := deploy(t, nil)
 	replayed, dismissed := d.parkEvent(newEvent()), d.parkEvent(newEvent())
-	e := intake.Request{By: "ann", Reason: "why"}
-	if got := d.replayed(e, replayed); got != (intake.Decided{Name: replayed, Outcome: "accepted", Recorded: 1,
+	e := wire.RedriveRequest{By: "ann", Reason: "why"}
+	if got := d.replayed(e, replayed); got != (wire.Decided{Name: replayed, Outcome: "accepted", Recorded: 1,
 		Pending: 1}) || d.Line()["kind"] != "event" {
 		t.Errorf("replayed: %+v, logged %v", got, d.Line())
 	}
-	if got := d.replayed(intake.Request{Version: intake.ParkedVersion}, dismissed); got.Outcome != "content-unavailable" ||
-		got.Cause == "" {
+	got := d.replayed(wire.RedriveRequest{Content: wire.ParkedContent}, dismissed)
+	if got.Outcome != "content-unavailable" || got.Cause == "" {
 		t.Errorf("replayed with a version: %+v", got)
 	}
 	e.Dismiss = []string{dismissed}
 	if got := d.handle(e).Decided[0]; got.Cause != "" || d.Line()["kind"] != "event" {
 		t.Errorf("dismissed: %+v", got)
 	}
-	d.handle(intake.Request{})
+	d.handle(wire.RedriveRequest{})
 	for id, want := range map[string]string{replayed: "published", dismissed: "dismissed"} {
 		if item := d.Ledger.Items()[id]; string(item.State) != want ||
 			item.Note != (ledger.Note{By: "ann", At: noon, Reason: "why"}) {
 			t.Errorf("%s: %+v", id, item)
 		}
-		if got := d.replayed(intake.Request{}, id); got.Outcome != "already-"+want || got.Cause == "" {
+		if got := d.replayed(wire.RedriveRequest{}, id); got.Outcome != "already-"+want || got.Cause == "" {
 			t.Errorf("again: %+v", got)
 		}
 	}
@@ -122,22 +122,22 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
-	d.replayed(intake.Request{}, d.park(proof.Invalid, nil, first))
+	d.replayed(wire.RedriveRequest{}, d.park(proof.Invalid, nil, first))
 	conflict := d.park(proof.Conflict, [][]byte{other}, newEvent(), other)
-	ann, bob := proof.Note{By: "ann", At: noon, Version: "first"}, proof.Note{By: "bob", At: noon, Version: "parked"}
+	ann, bob := proof.Note{By: "ann", At: noon, Content: "first"}, proof.Note{By: "bob", At: noon, Content: "parked"}
 	for i, step := range []struct {
-		event intake.Request
-		want  intake.Decided
+		event wire.RedriveRequest
+		want  wire.Decided
 		state proof.Decision
 		note  proof.Note
 	}{
-		{intake.Request{Version: intake.FirstVersion, By: "ann"}, intake.Decided{Outcome: "conflict-dismissed"},
+		{wire.RedriveRequest{Content: wire.FirstContent, By: "ann"}, wire.Decided{Outcome: "conflict-dismissed"},
 			proof.Dismissed, ann},
-		{intake.Request{Version: intake.ParkedVersion, By: "bob"}, intake.Decided{Outcome: "already-dismissed",
+		{wire.RedriveRequest{Content: wire.ParkedContent, By: "bob"}, wire.Decided{Outcome: "already-dismissed",
 			Cause: "it was dismissed at 2026-01-31T12:00:00Z"}, proof.Dismissed, ann},
-		{intake.Request{Version: intake.ParkedVersion, By: "bob", Again: true}, intake.Decided{
+		{wire.RedriveRequest{Content: wire.ParkedContent, By: "bob", Again: true}, wire.Decided{
 			Outcome: "accepted", Recorded: 1, Pending: 1}, proof.Replayed, bob},
-		{intake.Request{Version: intake.ParkedVersion}, intake.Decided{Outcome: "already-replayed",
+		{wire.RedriveRequest{Content: wire.ParkedContent}, wire.Decided{Outcome: "already-replayed",
 			Cause: "it was replayed at 2026-01-31T12:00:00Z"}, proof.Replayed, bob},
 	} {
 		step.want.Name = conflict
@@ -166,7 +166,7 @@ func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
 	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
 		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
 		before := calls
-		r, err := d.Handle(ctx, intake.Request{Replay: []string{replay}, Reason: "why"})
+		r, err := d.Handle(ctx, wire.RedriveRequest{Replay: []string{replay}, Reason: "why"})
 		if err != nil || r.Decided[0].Outcome != "accepted" || calls == before {
 			t.Errorf("%s: %+v, %v, %d calls", name, r, err, calls)
 		}
@@ -181,7 +181,7 @@ func TestWhatCannotBeNotedIsNotReplayed(t *testing.T) {
 	refused := 0
 	for n := proof.MaxNote - 100; n <= proof.MaxNote; n++ {
 		name := d.park(proof.Invalid, nil, newEvent())
-		e := intake.Request{Replay: []string{name}, Reason: strings.Repeat("x", n), AcceptAge: true}
+		e := wire.RedriveRequest{Replay: []string{name}, Reason: strings.Repeat("x", n), AcceptAge: true}
 		if got, err := d.Handle(t.Context(), e); err != nil {
 			refused++
 			d.decided(name, proof.Open)
@@ -200,7 +200,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	note := proof.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}
 	for name, cause := range map[string]string{name: "",
 		missing: missing + ": " + objects.ErrNotFound.Error(), "x": "not a name"} {
-		got := d.handle(intake.Request{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Decided
+		got := d.handle(wire.RedriveRequest{Dismiss: []string{name}, Reason: note.Reason, By: note.By}).Decided
 		line := d.Line()
 		logged, _ := line["cause"].(string)
 		if len(got) != 1 || got[0].Name != name || !strings.HasPrefix(got[0].Cause, cause) ||
@@ -215,7 +215,7 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	}
 	d.decided(missing, proof.Open)
 	long := strings.Repeat("x", proof.MaxNote)
-	for _, e := range []intake.Request{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
+	for _, e := range []wire.RedriveRequest{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
 		e.Dismiss = []string{name}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)

@@ -12,6 +12,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 // The pauses between the attempts are at most an hour.
@@ -23,7 +24,7 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 		const attempts = 20 // as documented
 		for i := range attempts {
 			last := i+1 == attempts
-			if got := d.handle(intake.Request{}); got.Failed != 1 || (got.Parked == 1) != last {
+			if got := d.handle(wire.RedriveRequest{}); got.Failed != 1 || (got.Parked == 1) != last {
 				t.Errorf("attempt %d: %+v", i+1, got)
 			}
 			time.Sleep(time.Hour)
@@ -32,11 +33,11 @@ func TestAnEventIsParkedAtTheLastAttempt(t *testing.T) {
 }
 
 // reported tests that the report on certificates has the value of a setting.
-func reported(key, value string, field func(*intake.Certificates) []string) func(*testing.T) {
+func reported(key, value string, field func(*wire.Certificates) []string) func(*testing.T) {
 	return func(t *testing.T) {
 		conf := functiontest.WithCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
 		conf[settings.ByKey(key).Env()] = value
-		got := field(deploy(t, conf).handle(intake.Request{Certificates: true}).Certificates)
+		got := field(deploy(t, conf).handle(wire.RedriveRequest{Certificates: true}).Certificates)
 		if !slices.Equal(got, []string{value}) {
 			t.Errorf("reported %v", got)
 		}
@@ -69,7 +70,7 @@ var effects = map[string]func(t *testing.T){
 	"revokedKeys": func(t *testing.T) {
 		replayed("revokedKeys", functiontest.SigningKey().ID, intake.KeyRevoked)(t)
 		reported("revokedKeys", strings.Repeat("cd", 32),
-			func(c *intake.Certificates) []string { return c.RevokedKeys })(t)
+			func(c *wire.Certificates) []string { return c.RevokedKeys })(t)
 	},
 	"keyEndpointAuth": func(*testing.T) {}, // of the client that the function is given; package stores tests it
 	"keyMaxAge": func(t *testing.T) {
@@ -87,7 +88,7 @@ var effects = map[string]func(t *testing.T){
 			d := deploy(t, map[string]string{"PAYHOOK_LARGE_EVENT_RETENTION": value})
 			event := paymenttest.Event()
 			event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", settings.LargeEventBytes)
-			got := d.replayed(intake.Request{}, d.parkEvent(paymenttest.Encode(event)))
+			got := d.replayed(wire.RedriveRequest{}, d.parkEvent(paymenttest.Encode(event)))
 			if got.Outcome != "accepted" || !got.LargeEventEnds.IsZero() != soon {
 				t.Errorf("%s: %+v", value, got)
 			}
@@ -106,7 +107,7 @@ var effects = map[string]func(t *testing.T){
 	"deduplicationWindow": func(t *testing.T) {
 		d := deploy(t, map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "48h"})
 		d.record(newEvent())
-		d.handle(intake.Request{})
+		d.handle(wire.RedriveRequest{})
 		for _, item := range d.Ledger.Items() {
 			if got := time.Until(item.ExpiresAt).Round(time.Hour); got != 48*time.Hour {
 				t.Errorf("an eventId is remembered for %s", got)
@@ -116,9 +117,9 @@ var effects = map[string]func(t *testing.T){
 
 	"authentication": TestEachRunWritesTheDaysThatTheTrustLasts,
 	"clientCertPins": reported("clientCertPins", strings.Repeat("ab", 32),
-		func(c *intake.Certificates) []string { return c.Pins }),
+		func(c *wire.Certificates) []string { return c.Pins }),
 	"clientCertSubjects": reported("clientCertSubjects", "CN=a",
-		func(c *intake.Certificates) []string { return c.Subjects }),
+		func(c *wire.Certificates) []string { return c.Subjects }),
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {

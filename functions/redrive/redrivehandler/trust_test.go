@@ -8,10 +8,10 @@ import (
 
 	"payhook.example/functions/internal/functiontest"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 // If a CA has expired, no webhook arrives: only the schedule reports it.
@@ -23,7 +23,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 		for days, at := range map[float64]time.Time{20: ca.Certificate.NotAfter.AddDate(0, 0, -20),
 			0: ca.Certificate.NotAfter.Add(time.Hour)} {
 			d.now = func() time.Time { return at }
-			c := d.handle(intake.Request{Certificates: true}).Certificates
+			c := d.handle(wire.RedriveRequest{Certificates: true}).Certificates
 			if c.Authentication != authentication || c.DaysLeft != days || len(c.CAs) != 2 ||
 				c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
 				c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
@@ -31,14 +31,14 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 				!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) {
 				t.Errorf("reported %+v", c)
 			}
-			if d.handle(intake.Request{}); d.Line()[settings.TrustDaysLeftMetric.Name] != days {
+			if d.handle(wire.RedriveRequest{}); d.Line()[settings.TrustDaysLeftMetric.Name] != days {
 				t.Errorf("%v, want %v days", d.Line(), days)
 			}
 		}
 	}
 	d := deploy(t, nil)
-	c := d.handle(intake.Request{Certificates: true}).Certificates
-	if d.handle(intake.Request{}); c.Authentication != settings.BySignature ||
+	c := d.handle(wire.RedriveRequest{Certificates: true}).Certificates
+	if d.handle(wire.RedriveRequest{}); c.Authentication != settings.BySignature ||
 		d.Line()[settings.TrustDaysLeftMetric.Name] != nil {
 		t.Errorf("no certificate is required: %+v, %v", c, d.Line())
 	}
@@ -55,7 +55,7 @@ func TestAReplayUsesTheTruststoreAndRevokedKeys(t *testing.T) {
 		d := deploy(t, env)
 		p := d.signed(proof.Invalid, newEvent())
 		p.Certificate = proof.NewCertificate(p.Payload, []*x509.Certificate{client, ca.Certificate}, time.Now())
-		if r := d.replayed(intake.Request{}, d.parkIt(p)); r.Outcome != want ||
+		if r := d.replayed(wire.RedriveRequest{}, d.parkIt(p)); r.Outcome != want ||
 			(len(d.Bus.Entries()) == 1) != (want == "accepted") || strings.Contains(r.Unverified, "truststore") {
 			t.Errorf("%q is revoked: %+v, want %s", revoked, r, want)
 		}

@@ -94,8 +94,8 @@ function draw(e) {
 function decide(name) {
   const quoted = JSON.stringify(name);
   const choices = name.startsWith("conflict/") ?
-    { "Keep the first version": `{"replay": [${quoted}], "version": "first"}`,
-      "Publish this one as well": `{"replay": [${quoted}], "version": "parked"}` } :
+    { "Keep the first content": `{"replay": [${quoted}], "content": "first"}`,
+      "Publish this one as well": `{"replay": [${quoted}], "content": "parked"}` } :
     { "Replay": `{"replay": [${quoted}]}`, "Dismiss": `{"dismiss": [${quoted}], "reason": "seen on the page"}` };
   const node = element("div", "decide", ...Object.entries(choices).map(([text, body]) =>
     element("div", "action", ...action(element("button", "", text), "/redrive", () => body).parts)));

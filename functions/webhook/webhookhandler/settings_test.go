@@ -2,9 +2,9 @@ package webhookhandler
 
 import (
 	"crypto/tls"
-	"sync"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"

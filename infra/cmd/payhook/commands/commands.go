@@ -3,7 +3,7 @@
 //
 // It guarantees that it changes nothing except with the commands replay, dismiss and "keys --drop", that it never
 // changes more than one thing without confirmation, and that it shows a payload only with the flag --payload of "parked
-// show". Of both versions of a conflict, it shows amount, currency and status.
+// show". Of both contents of a conflict, it shows amount, currency and status.
 package commands
 
 import (
@@ -26,11 +26,11 @@ import (
 	"payhook.example/infra/stack"
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/aws/s3"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // Root returns the command payhook with all commands below it. local is the command of the local run.
@@ -136,7 +136,7 @@ type errFunction string
 func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
 
 // redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
-func (s *connected) redrive(ctx context.Context, r intake.Request) (a intake.Report, err error) {
+func (s *connected) redrive(ctx context.Context, r wire.RedriveRequest) (a wire.RedriveReport, err error) {
 	event, err := json.Marshal(r)
 	if err != nil {
 		return a, err

@@ -9,10 +9,10 @@ import (
 	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 const invalidName = "invalid/2026/01/31/12/20260131T120000.000Z-unknown-00000000000000000000000000000000.json"
@@ -37,9 +37,9 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"replay":                                    "names are missing",
 		"replay --all " + invalidName:               "cannot be used with names",
 		"replay --kind invalid " + invalidName:      "are used with --all",
-		"replay " + invalidName + " " + conflict:    "choose with --version",
-		"replay --version second " + conflict:       "first, parked",
-		"replay --all --version parked":             "by its name",
+		"replay " + invalidName + " " + conflict:    "choose with --content",
+		"replay --content second " + conflict:       "first, parked",
+		"replay --all --content parked":             "by its name",
 		"replay --all --kind conflict":              "by its name",
 		"replay " + rejected:                        "--reason is missing",
 		"replay --reason= --accept-age " + rejected: "--reason is missing",
@@ -73,7 +73,7 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 		w := newWorld(t)
 		w.down = true
 		w.parking.Fails = func(context.Context, string, string) error { return errDown }
-		w.redrive = func(intake.Request) (string, error) { return "", errDown }
+		w.redrive = func(wire.RedriveRequest) (string, error) { return "", errDown }
 		out, err := w.expect(cli.StatusUnreachable, strings.Fields(call)...)
 		if out != "" || !strings.HasPrefix(err, "payhook: ") {
 			t.Errorf("%s: %q, %q", call, out, err)
@@ -112,7 +112,7 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	w.contains(said, "it has 262145 bytes")
 }
 
-// conflict returns a delivery in which an event is 9250.00, and which is in conflict with a first version.
+// conflict returns a delivery in which an event is 9250.00, and which is in conflict with a first content.
 func (w *world) conflict(id string, first ledger.Item) (name string, p proof.Proof) {
 	w.t.Helper()
 	event := paymentOf(id, "9250.00")

@@ -13,14 +13,15 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/objects"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 // decision is one run of replay or dismiss.
 type decision struct {
-	intake.Request // without names
-	verb           string
-	filter         filter
-	all, yes       bool
+	wire.RedriveRequest // without names
+	verb                string
+	filter              filter
+	all, yes            bool
 }
 
 // decideCommand returns the command replay or dismiss, which sends the redrive function a request for each name.
@@ -62,8 +63,8 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 	f.StringVar(&d.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
 	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
 	if verb == replay {
-		cli.ChoiceVar(cmd, (*string)(&d.Version), "version", "`version` of a conflict: first or parked",
-			string(intake.FirstVersion), string(intake.ParkedVersion))
+		cli.ChoiceVar(cmd, (*string)(&d.Content), "content", "`content` of a conflict: first or parked",
+			string(wire.FirstContent), string(wire.ParkedContent))
 		f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
 		f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
 	}
@@ -83,10 +84,10 @@ func (d *decision) check(names []string) error {
 		return cli.Usage("--reason is missing: say why it is not published")
 	case d.verb == dismiss:
 		return nil
-	case d.all && (d.Version != "" || d.filter.kind == string(proof.Conflict)):
-		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
-	case among(proof.Conflict) && d.Version == "":
-		return cli.Usage("a conflict is among them: choose with --version first or --version parked")
+	case d.all && (d.Content != "" || d.filter.kind == string(proof.Conflict)):
+		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --content")
+	case among(proof.Conflict) && d.Content == "":
+		return cli.Usage("a conflict is among them: choose with --content first or --content parked")
 	case among(proof.Rejected) && !reason:
 		return cli.Usage("--reason is missing: say why it was rejected wrongly")
 	}
@@ -114,7 +115,7 @@ func (p *program) names(ctx context.Context, s *connected, d *decision, given []
 		}
 	}
 	if conflicts := len(list) - len(names); conflicts > 0 {
-		fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
+		fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --content\n",
 			cli.Counted(conflicts, "conflict is", "conflicts are"))
 	}
 	if len(names) == 0 && err == nil {
@@ -123,10 +124,10 @@ func (p *program) names(ctx context.Context, s *connected, d *decision, given []
 	return names, err
 }
 
-// confirm asks before more than one thing is decided, and always before a parked version is
+// confirm asks before more than one thing is decided, and always before a parked content is
 // published in addition to the first. Then it shows both.
 func (p *program) confirm(ctx context.Context, s *connected, d *decision, names []string) error {
-	if d.Version != intake.ParkedVersion {
+	if d.Content != wire.ParkedContent {
 		if len(names) == 1 {
 			return nil
 		}
@@ -138,19 +139,19 @@ func (p *program) confirm(ctx context.Context, s *connected, d *decision, names 
 		if errors.Is(err, objects.ErrNotFound) || errors.Is(err, proof.ErrName) {
 			continue // the function says so
 		}
-		var both []versions
+		var both []contents
 		if err == nil {
 			both, err = p.compare(ctx, s, parked)
 		}
 		if err == nil {
-			err = writeVersions(p.Err, both, p.Now())
+			err = writeContents(p.Err, both, p.Now())
 		}
 		if err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(p.Err)
-	return p.Confirm(ctx, fmt.Sprintf("Consumers may process a second payment. Publish the parked version of %s in %s?",
+	return p.Confirm(ctx, fmt.Sprintf("Consumers may process a second payment. Publish the parked content of %s in %s?",
 		cli.Counted(len(names), "delivery", "deliveries"), s.Name))
 }
 
@@ -159,7 +160,7 @@ type decided struct {
 	Failed bool `json:"failed"` // it is neither replayed nor dismissed
 	// The outcome is that of a replay, as in the function's log, or recorded instead of accepted if
 	// redrive still has to publish events.
-	intake.Decided
+	wire.Decided
 }
 
 // maxFailures is how many invocations may fail in a row before the rest is not tried.
@@ -172,7 +173,7 @@ func (p *program) decide(ctx context.Context, s *connected, d *decision, names [
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
 	for _, name := range names {
-		r := d.Request
+		r := d.RedriveRequest
 		if d.verb == replay {
 			r.Replay = []string{name}
 		} else {
@@ -208,13 +209,13 @@ func (p *program) decide(ctx context.Context, s *connected, d *decision, names [
 
 // decideOne sends the request for one name. The error is an errFunction, which the result has as its cause,
 // or comes from AWS.
-func (s *connected) decideOne(ctx context.Context, name string, r intake.Request) (decided, error) {
+func (s *connected) decideOne(ctx context.Context, name string, r wire.RedriveRequest) (decided, error) {
 	a, err := s.redrive(ctx, r)
 	if err == nil && len(a.Decided) != 1 {
 		err = errFunction("it returned no result")
 	}
 	if err != nil {
-		a.Decided = []intake.Decided{{Name: name, Cause: err.Error()}}
+		a.Decided = []wire.Decided{{Name: name, Cause: err.Error()}}
 	}
 	result := decided{Decided: a.Decided[0]}
 	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name || result.Outcome == intake.ConflictDismissed.Name

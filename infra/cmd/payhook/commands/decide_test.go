@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/wire"
 )
 
 func (w *world) parkMany(n int) (names []string) {
@@ -39,14 +39,14 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 	conflict, _ := w.park(time.Hour, proof.Conflict)
 	w.insert(ledger.Parked, w.newItem(time.Hour))
 	id := event.EventID
-	for call, want := range map[string]intake.Request{
+	for call, want := range map[string]wire.RedriveRequest{
 		"replay " + name + " " + name:                      {Replay: []string{name}},
 		"replay --again " + name:                           {Replay: []string{name}, Again: true},
-		"replay --version first " + conflict:               {Replay: []string{conflict}, Version: "first"},
-		"replay --yes --version parked --reason r " + name: {Replay: []string{name}, Version: "parked", Reason: "r"},
+		"replay --content first " + conflict:               {Replay: []string{conflict}, Content: "first"},
+		"replay --yes --content parked --reason r " + name: {Replay: []string{name}, Content: "parked", Reason: "r"},
 		"replay " + strings.ToUpper(id):                    {Replay: []string{id}},
 		"replay " + strings.ToUpper(id[:35]):               {Replay: []string{id}},
-		"replay conflict/ --version first":                 {Replay: []string{conflict}, Version: "first"},
+		"replay conflict/ --content first":                 {Replay: []string{conflict}, Content: "first"},
 		"replay --reason why --accept-age rejected/2026/01/31": {Replay: []string{rejected}, Reason: "why",
 			AcceptAge: true},
 		"replay --all --kind rejected --reason why":   {Replay: []string{rejected}, Reason: "why"},
@@ -57,7 +57,7 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 		w.requests = nil
 		out, err := w.expect(0, strings.Fields(call)...)
 		want.By = callerARN
-		if diff := cmp.Diff([]intake.Request{want}, w.requests); diff != "" || err != "" {
+		if diff := cmp.Diff([]wire.RedriveRequest{want}, w.requests); diff != "" || err != "" {
 			t.Errorf("%s: %s%s", call, err, diff)
 		}
 		if strings.Contains(out, "failed") || !strings.HasPrefix(out, "name="+w.names()[0]) {
@@ -156,7 +156,7 @@ func TestAllThatIsOpenIsDecided(t *testing.T) {
 func TestResultsAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(6)
-	w.redrive = func(r intake.Request) (string, error) {
+	w.redrive = func(r wire.RedriveRequest) (string, error) {
 		return map[string]string{
 			names[0]: `{"decided":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
 			names[1]: `{"decided":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
@@ -181,7 +181,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	if diff := cmp.Diff(want, documents[decided](t, out)[1]); diff != "" {
 		t.Error(diff)
 	}
-	w.redrive = func(intake.Request) (string, error) {
+	w.redrive = func(wire.RedriveRequest) (string, error) {
 		return `{"decided":[{"name":"x","cause":"not parked"}]}`, nil
 	}
 	out, _ = w.expect(cli.StatusFailed, "dismiss", names[0], "--reason", "why")
@@ -220,30 +220,30 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			if name == "Ctrl-C" {
 				w.ctx = ctx
 			}
-			w.redrive = func(intake.Request) (string, error) { return test.redrive(len(w.requests)) }
+			w.redrive = func(wire.RedriveRequest) (string, error) { return test.redrive(len(w.requests)) }
 			_, err := w.expect(test.status, "replay", "--all", "--yes")
 			w.contains(err, test.says...)
 		})
 	}
 }
 
-func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
+func TestParkedContentNeedsConfirmationOfBoth(t *testing.T) {
 	w := newWorld(t)
 	first := w.published()
 	name, _ := w.conflict(first.EventID, first)
-	_, err := w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
-	w.contains(err, "event "+first.EventID, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z",
+	_, err := w.expect(cli.StatusUsage, "replay", name, "--content", "parked")
+	w.contains(err, "event "+first.EventID, "FIRST CONTENT", "PARKED CONTENT", "published 2026-01-31T12:00:00.000Z",
 		"amount    100.00  ", "9250.00", "EUR", "RELEASED",
-		"The whole first version: Payhook does not store it any more.",
-		"Consumers may process a second payment. Publish the parked version", "--yes")
+		"The whole first content: Payhook does not store it any more.",
+		"Consumers may process a second payment. Publish the parked content", "--yes")
 	if len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)
 	}
 	w.terminal, w.answer = true, strings.NewReader("n\n")
-	w.expect(cli.StatusUsage, "replay", name, "--version", "parked")
+	w.expect(cli.StatusUsage, "replay", name, "--content", "parked")
 	if len(w.requests) > 0 {
 		t.Errorf("%+v", w.requests)
 	}
 	w.answer = strings.NewReader("y\n")
-	w.expect(0, "replay", name, "--version", "parked")
+	w.expect(0, "replay", name, "--content", "parked")
 }

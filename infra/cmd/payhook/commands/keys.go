@@ -16,12 +16,12 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/wire"
 )
 
 type dropping struct {
@@ -89,8 +89,8 @@ func (p *program) allKeys(ctx context.Context, d *connected, revoked clientcert.
 		return err
 	}
 	shown := struct {
-		Keys         []cachedKey          `json:"keys"`
-		Certificates *intake.Certificates `json:"certificates"`
+		Keys         []cachedKey        `json:"keys"`
+		Certificates *wire.Certificates `json:"certificates"`
 	}{Keys: []cachedKey{}}
 	for _, r := range records {
 		shown.Keys = append(shown.Keys, shownKey(cmp.Or(r.SentAs, r.ID), &r, revoked, p.Now()))
@@ -99,11 +99,11 @@ func (p *program) allKeys(ctx context.Context, d *connected, revoked clientcert.
 	slices.SortFunc(shown.Keys, func(a, b cachedKey) int { // keys before unknown ids, and the latest first
 		return cmp.Or(known(b)-known(a), b.FetchedAt.Compare(a.FetchedAt), cmp.Compare(a.KeyID, b.KeyID))
 	})
-	a, failed := d.redrive(ctx, intake.Request{Certificates: true})
+	a, failed := d.redrive(ctx, wire.RedriveRequest{Certificates: true})
 	if failed == nil && a.Certificates == nil {
 		failed = errors.New("the redrive function did not report certificates")
 	}
-	shown.Certificates = cmp.Or(a.Certificates, &intake.Certificates{})
+	shown.Certificates = cmp.Or(a.Certificates, &wire.Certificates{})
 	if p.JSON {
 		err = p.PrintJSON(shown)
 	} else {

@@ -17,10 +17,10 @@ import (
 
 	tokenhandler "payhook.example/functions/token/tokenhandler"
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/wire"
 )
 
 // cache puts a key into the table as the functions do; without a JWK, it is an id that the
@@ -235,7 +235,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.redrive = func(intake.Request) (string, error) { return test.answer, nil }
+			w.redrive = func(wire.RedriveRequest) (string, error) { return test.answer, nil }
 			w.cache(uuid.New().String(), nil, time.Minute, time.Minute)
 			out, _ := w.expect(test.status, "keys")
 			w.contains(out, test.want...)
@@ -246,7 +246,8 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 func TestKeysAreListedWithTheirStates(t *testing.T) {
 	private := paymenttest.NewKey(2048).Private
 	w := newWorld(t)
-	w.redrive = func(intake.Request) (string, error) { return "", errors.New("down") } // the keys are shown without it
+	// The keys are shown without it.
+	w.redrive = func(wire.RedriveRequest) (string, error) { return "", errors.New("down") }
 	var ids [4]string
 	for i := range ids {
 		ids[i] = uuid.New().String()

@@ -70,13 +70,13 @@ type stored struct {
 	Name  string         `json:"name"`
 	State proof.Decision `json:"state"`
 
-	proof.Proof // without Payload and Contents
+	proof.Proof // without Payload
 
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
 
 	Note     *proof.Note `json:"note,omitempty"`
-	Versions []versions  `json:"versions,omitempty"` // of a conflict
+	Contents []contents  `json:"contents,omitempty"` // of a conflict
 }
 
 func (p *program) showStored(ctx context.Context, s *connected, name string, payloadOnly bool) error {
@@ -103,19 +103,19 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 	if r := parked.Request; r != nil { // the payload may not be stored
 		shown.PayloadBytes, shown.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
 	}
-	shown.Payload, shown.Contents = nil, nil
+	shown.Payload = nil
 	if state != proof.Open {
 		shown.Note = &note
 	}
-	if shown.Versions, err = p.compare(ctx, s, parked); err != nil {
+	if shown.Contents, err = p.compare(ctx, s, parked); err != nil {
 		return err
 	}
 	if p.JSON {
 		return p.PrintJSON(shown)
 	}
-	both := shown.Versions
-	shown.Versions = nil
-	return errors.Join(p.Show(shown), writeVersions(p.Out, both, p.Now()))
+	both := shown.Contents
+	shown.Contents = nil
+	return errors.Join(p.Show(shown), writeContents(p.Out, both, p.Now()))
 }
 
 func (p *program) eventCommand() *cobra.Command {

@@ -236,11 +236,11 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w.contains(out, "damaged", "cause        can't decode attempts", i.DeliveryID)
 }
 
-// first returns what is shown of the first version of a conflict.
-func (w *world) first(name string) version {
+// first returns what is shown of the first content of a conflict.
+func (w *world) first(name string) content {
 	w.t.Helper()
 	out, _ := w.expect(0, "parked", "show", name, "--json")
-	v := document[stored](w.t, out).Versions[0]
+	v := document[stored](w.t, out).Contents[0]
 	if v.Parked.Amount != "9250.00" || v.Parked.Status != "RELEASED" || v.Parked.Currency != "EUR" ||
 		v.Parked.State != "parked" {
 		w.t.Errorf("%+v", v.Parked)
@@ -266,8 +266,8 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	}
 }
 
-// The whole first version is shown from where it is stored.
-func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
+// The whole first content is shown from where it is stored.
+func TestFirstContentIsFoundWhereItIsStored(t *testing.T) {
 	for name, test := range map[string]struct {
 		state ledger.State
 		large bool
@@ -311,8 +311,8 @@ func TestFirstVersionIsFoundWhereItIsStored(t *testing.T) {
 	}
 }
 
-// The evidence has the delivery of the first version. If it can't be read, the rest is shown.
-func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
+// The evidence has the delivery of the first content. If it can't be read, the rest is shown.
+func TestFirstContentIsFoundInTheEvidence(t *testing.T) {
 	w := newWorld(t)
 	w.at.EvidenceBucket = "evidence"
 	first := w.published()
@@ -345,7 +345,7 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	out, _ := w.expect(0, "parked", "show", name)
-	w.contains(out, "The whole first version: s3://evidence/accepted/")
+	w.contains(out, "The whole first content: s3://evidence/accepted/")
 	w.evidence.Fails = func(context.Context, string, string) error { return errDown }
 	if v := w.first(name); v.Amount != "100.00" || !strings.HasSuffix(v.Where, "down)") {
 		t.Errorf("%+v", v)
@@ -353,14 +353,14 @@ func TestFirstVersionIsFoundInTheEvidence(t *testing.T) {
 }
 
 // An event is published whatever its types are, so it can be in conflict.
-func TestVersionsAreShownWhateverTheirTypes(t *testing.T) {
-	for event, want := range map[string]version{
+func TestContentsAreShownWhateverTheirTypes(t *testing.T) {
+	for event, want := range map[string]content{
 		`{"eventData":{"amount":"1.00","paymentCurrency":null,"paymentStatus":"X"}}`: {Amount: "1.00",
 			Currency: "null"},
 		`{"eventData":{"amount":1,"paymentStatus":{"status":7}}}`: {Amount: "1", Status: "7"},
 		`{"eventData":[1]}`: {}, `{"eventData":null}`: {}, `{}`: {}, ``: {},
 	} {
-		var got version
+		var got content
 		if got.read([]byte(event)); got != want {
 			t.Errorf("%s: %+v", event, got)
 		}

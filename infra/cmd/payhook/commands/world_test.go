@@ -34,6 +34,7 @@ import (
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/wire"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -48,11 +49,11 @@ type world struct {
 	largeEvents objects.Memory
 	evidence    objects.Memory
 	at          stack.Stack
-	down        bool             // the tables
-	noToken     bool             // it may not be read
-	requests    []intake.Request // of the redrive function, in order
+	down        bool                  // the tables
+	noToken     bool                  // it may not be read
+	requests    []wire.RedriveRequest // of the redrive function, in order
 	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
-	redrive func(intake.Request) (payload string, err error)
+	redrive func(wire.RedriveRequest) (payload string, err error)
 	setting map[string]string // of the functions, by the environment variables
 
 	logged  map[string][]string         // the lines of the functions, the last one of a minute ago
@@ -96,7 +97,7 @@ const callerARN = "arn:aws:iam::123456789012:user/ann"
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
-		var given intake.Request
+		var given wire.RedriveRequest
 		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
 			w.t.Error(err)
 		}
@@ -142,12 +143,12 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 }
 
 // accepts is a redrive function that does everything it is asked.
-func accepts(r intake.Request) (string, error) {
+func accepts(r wire.RedriveRequest) (string, error) {
 	if len(r.Dismiss) > 0 {
 		return fmt.Sprintf(`{"decided":[{"name":%q}]}`, r.Dismiss[0]), nil
 	}
 	outcome := intake.Accepted.Name
-	if r.Version == intake.FirstVersion {
+	if r.Content == wire.FirstContent {
 		outcome = intake.ConflictDismissed.Name
 	}
 	return fmt.Sprintf(`{"decided":[{"name":%q,"outcome":%q,"recorded":1}]}`, r.Replay[0], outcome), nil

@@ -1,44 +1,26 @@
-package intake
+// Package wire has the JSON that programs exchange: with the redrive function, with the page of make run, and with the
+// control endpoint of the simulated payment service. It only has types. It imports neither the SDK nor what uses them.
+package wire
 
-import (
-	"time"
+import "time"
 
-	"payhook.example/shared/payment"
-	"payhook.example/shared/proof"
-)
+// Content is the one of the two contents of an eventId in conflict that a person chose.
+type Content string
 
-// EventKind is the kind of what is parked in the ledger. The other kinds are the reasons of stored deliveries.
-const EventKind = "event"
-
-// KindOf returns the kind of what has a name; "" if it is not a name.
-func KindOf(name string) string {
-	if payment.IsUUID(name) {
-		return EventKind
-	}
-	n, err := proof.ParseName(name)
-	if err != nil {
-		return ""
-	}
-	return string(n.Reason)
-}
-
-// Version is the one of two contents of an eventId that a person chose.
-type Version string
-
-// The versions.
+// The contents.
 const (
-	NoVersion     Version = ""       // no choice
-	FirstVersion  Version = "first"  // what the ledger has stays as it is
-	ParkedVersion Version = "parked" // what is parked is published as well
+	NoContent     Content = ""       // no choice
+	FirstContent  Content = "first"  // what the ledger has stays as it is
+	ParkedContent Content = "parked" // what is parked is published as well
 )
 
-// Request is the event of an invocation of the redrive function. That of the schedule is empty and starts a run.
+// RedriveRequest is the event of an invocation of the redrive function. That of the schedule is empty and starts a run.
 // A name is the eventId of a parked event, or that of a stored delivery, which begins with its reason.
-type Request struct {
-	// Replay has names of what is published instead of a run. A conflict needs a Version, and a rejected
+type RedriveRequest struct {
+	// Replay has names of what is published instead of a run. A conflict needs a Content, and a rejected
 	// webhook a Reason.
 	Replay  []string `json:"replay,omitempty"`
-	Version Version  `json:"version,omitempty"`
+	Content Content  `json:"content,omitempty"`
 	// Again also replays deliveries that were replayed or dismissed before.
 	Again bool `json:"again,omitzero"`
 	// AcceptAge checks the age of rejected webhooks as of when they arrived.
@@ -52,40 +34,32 @@ type Request struct {
 	Certificates bool `json:"certificates,omitzero"`
 }
 
-// Report is what an invocation of the redrive function returns.
-type Report struct {
-	Redriven // of a run
+// RedriveReport is what an invocation of the redrive function returns.
+type RedriveReport struct {
+	RedriveCounts // of a run
 
 	Decided []Decided `json:"decided,omitempty"`
 
 	Certificates *Certificates `json:"certificates,omitzero"`
 }
 
-// Redriven is the result of a run of redrive. The fields with a name in JSON are in the log.
-type Redriven struct {
+// RedriveCounts are what a run of redrive did. The log has them as well.
+type RedriveCounts struct {
 	Found     int `json:"found"`             // due, according to the index
 	Leased    int `json:"leased,omitzero"`   // of these, taken by this run
 	Published int `json:"published"`         // on the bus, and marked so
 	Unmarked  int `json:"unmarked,omitzero"` // on the bus and not marked so: a later run publishes them again
 	Failed    int `json:"failed"`            // leased, and not known to be on the bus
 	Parked    int `json:"parked,omitzero"`   // of these, parked: they failed too often, or EventBridge rejects them
-	// PublishErr is why the first of those that failed is not known to be on the bus.
-	PublishErr error `json:"-"`
 	// Errors is how many calls of the ledger or of parking failed, or items could not be decoded.
-	Errors int `json:"errors,omitzero"`
-	// Oldest is how long ago the oldest item was recorded that was pending when the
-	// run began: of those that were due, and in each shard of those that are due
-	// last, which have been failing longest.
-	Oldest time.Duration `json:"-"`
-	Unread bool          `json:"-"`    // not every shard was read, so that Oldest is not known
-	Left   bool          `json:"left"` // the time was up before every item that was due was tried
-	Err    error         `json:"-"`    // the first
+	Errors int  `json:"errors,omitzero"`
+	Left   bool `json:"left"` // the time was up before every item that was due was tried
 }
 
 // Decided is the result of the replay of one name, or of its dismissal, which has no outcome.
 type Decided struct {
 	Name       string `json:"name"`
-	Outcome    string `json:"outcome,omitempty"` // the name of an [Outcome]
+	Outcome    string `json:"outcome,omitempty"` // of a replay, as in the log
 	Cause      string `json:"cause,omitempty"`   // why it is not dismissed or accepted
 	Recorded   int    `json:"recorded,omitzero"`
 	Pending    int    `json:"pending,omitzero"` // also of Duplicates: redrive publishes them

@@ -21,14 +21,14 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// versions are the two contents of one eventId: the one that the ledger had, and the one that is parked.
-type versions struct {
+// contents are the two contents of one eventId: the one that the ledger had, and the one that is parked.
+type contents struct {
 	EventID string  `json:"eventId"`
-	First   version `json:"first"`
-	Parked  version `json:"parked"`
+	First   content `json:"first"`
+	Parked  content `json:"parked"`
 }
 
-type version struct {
+type content struct {
 	// State is that of the content in the ledger now: unknown if the ledger does not have the eventId any more, and
 	// replaced if it has other content.
 	State      ledger.State `json:"state"`
@@ -46,7 +46,7 @@ const replaced ledger.State = "replaced"
 
 // read takes what is missing of amount, currency and status from an event, or from its claim check, which has them
 // as well.
-func (v *version) read(event []byte) {
+func (v *content) read(event []byte) {
 	member := func(of jsontext.Value, name string) jsontext.Value {
 		var members map[string]jsontext.Value
 		_ = json.Unmarshal(of, &members) // none if it is no object
@@ -59,10 +59,10 @@ func (v *version) read(event []byte) {
 	v.Status = text(member(member(data, "paymentStatus"), "status"))
 }
 
-// compare returns both versions of each event of a conflict.
-func (p *program) compare(ctx context.Context, s *connected, parked proof.Proof) (all []versions, err error) {
+// compare returns both contents of each event of a conflict.
+func (p *program) compare(ctx context.Context, s *connected, parked proof.Proof) (all []contents, err error) {
 	for _, c := range parked.Contents {
-		v := versions{EventID: c.EventID, Parked: version{State: ledger.Parked, At: parked.StoredAt.UTC(),
+		v := contents{EventID: c.EventID, Parked: content{State: ledger.Parked, At: parked.StoredAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(c.Digest), Amount: c.Amount,
 			Currency: c.Currency}}
 		v.Parked.read(eventIn(parked.Payload, c.Digest))
@@ -75,8 +75,8 @@ func (p *program) compare(ctx context.Context, s *connected, parked proof.Proof)
 }
 
 // first returns the content that the ledger had.
-func (p *program) first(ctx context.Context, s *connected, c proof.Content) (version, error) {
-	v := version{State: unknown, DeliveryID: c.First.DeliveryID, SHA256: hex.EncodeToString(c.First.Digest),
+func (p *program) first(ctx context.Context, s *connected, c proof.Content) (content, error) {
+	v := content{State: unknown, DeliveryID: c.First.DeliveryID, SHA256: hex.EncodeToString(c.First.Digest),
 		Amount: c.First.Amount, Currency: c.First.Currency}
 	item, known, err := ledger.Find(ctx, s.ledger, c.EventID, true)
 	if err != nil {
@@ -169,17 +169,17 @@ func eventIn(payload, digest []byte) []byte {
 	return nil
 }
 
-// writeVersions writes both versions of each event side by side.
-func writeVersions(w io.Writer, all []versions, now time.Time) error {
+// writeContents writes both contents of each event side by side.
+func writeContents(w io.Writer, all []contents, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	state := func(v version) string {
+	state := func(v content) string {
 		if v.At.IsZero() {
 			return string(v.State)
 		}
 		return string(v.State) + " " + cli.Ago(v.At, now)
 	}
 	for _, v := range all {
-		fmt.Fprintf(t, "\nevent %s\n\tFIRST VERSION\tPARKED VERSION\n", cli.Plain(v.EventID))
+		fmt.Fprintf(t, "\nevent %s\n\tFIRST CONTENT\tPARKED CONTENT\n", cli.Plain(v.EventID))
 		for _, line := range [][3]string{
 			{"state", state(v.First), state(v.Parked)},
 			{"delivery", v.First.DeliveryID, v.Parked.DeliveryID},
@@ -190,7 +190,7 @@ func writeVersions(w io.Writer, all []versions, now time.Time) error {
 		} {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", line[0], cli.Plain(cmp.Or(line[1], "-")), cli.Plain(cmp.Or(line[2], "-")))
 		}
-		fmt.Fprintln(t, "The whole first version: "+cli.Plain(v.First.Where))
+		fmt.Fprintln(t, "The whole first content: "+cli.Plain(v.First.Where))
 	}
 	return t.Flush()
 }
