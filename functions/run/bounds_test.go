@@ -110,8 +110,8 @@ func TestAWebhookThatHasArrivedIsAnsweredAfterCtrlC(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	invoke, arrived, goOn := p.functions["webhook"], make(chan int), make(chan int)
-	p.functions["webhook"] = function{invoke.timeout, func(ctx context.Context, event []byte) ([]byte, error) {
+	invoke, arrived, goOn := p.stack.functions["webhook"], make(chan int), make(chan int)
+	p.stack.functions["webhook"] = function{invoke.timeout, func(ctx context.Context, event []byte) ([]byte, error) {
 		close(arrived)
 		<-goOn
 		return invoke.invoke(ctx, event)
@@ -120,7 +120,7 @@ func TestAWebhookThatHasArrivedIsAnsweredAfterCtrlC(t *testing.T) {
 	answered := make(chan int)
 	go func() {
 		url := "http://" + listener.Addr().String() + webhookPath
-		a, err := p.service.Send(t.Context(), paymenttest.Webhook{URL: url,
+		a, err := p.service.simulated.Send(t.Context(), paymenttest.Webhook{URL: url,
 			Payload: paymenttest.Delivery(paymenttest.Event())})
 		if err != nil {
 			t.Error(err)
@@ -161,12 +161,10 @@ func TestAPublishedEventTakesAtMost1KB(t *testing.T) {
 			receive := func(webhooks int) {
 				for range webhooks {
 					var raw [][]byte
-					note := strings.Repeat(`\"`, c.size/2)
 					for _, e := range paymenttest.Events(c.events) {
-						text := paymenttest.Encode(e)
-						raw = append(raw, fmt.Appendf(text[:len(text)-1], `,"note":"%s"}`, note))
+						raw = append(raw, paymenttest.Noted(e, c.size))
 					}
-					a, err := p.service.Send(t.Context(), paymenttest.Webhook{URL: server.URL + webhookPath,
+					a, err := p.service.simulated.Send(t.Context(), paymenttest.Webhook{URL: server.URL + webhookPath,
 						Payload: paymenttest.RawDelivery(uuid.New().String(), raw...)})
 					if err != nil || a.Status != http.StatusOK {
 						t.Fatal(a.Status, err)
@@ -175,9 +173,9 @@ func TestAPublishedEventTakesAtMost1KB(t *testing.T) {
 			}
 			receive(30)                    // until the feed is full
 			const n, noise = 50, 2_000_000 // of the heap, in bytes
-			feed, before := p.feed.size, heap()
+			feed, before := p.screen.feed.size, heap()
 			receive(n)
-			grown := heap() - before - (p.feed.size - feed)
+			grown := heap() - before - (p.screen.feed.size - feed)
 			if t.Logf("an event takes %d bytes", grown/(n*c.events)); grown > noise+1024*n*c.events {
 				t.Error("an event takes more than 1,024 bytes")
 			}
@@ -198,9 +196,9 @@ func TestALineNamesWhatBecameOfAnEvent(t *testing.T) {
 	p := started(t, &out)
 	server := httptest.NewServer(p.handler())
 	defer server.Close()
-	p.service.SetWebhookURL(server.URL + webhookPath)
+	p.service.simulated.SetWebhookURL(server.URL + webhookPath)
 	for _, kind := range []wire.Flaw{"", paymenttest.Duplicate, paymenttest.Conflict} {
-		if _, err := p.service.Do(t.Context(), wire.ControlRequest{Send: &wire.Order{Kind: kind}}); err != nil {
+		if _, err := p.service.simulated.Do(t.Context(), wire.ControlRequest{Send: &wire.Order{Kind: kind}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,10 +223,10 @@ func TestThePageNoticesAnotherProcessOnTheSamePort(t *testing.T) {
 	defer server.Close()
 	u, _ := url.Parse(server.URL)
 	tab.open(u.String(), 1280, 900)
-	first.feed.add(wire.PageEntry{About: "of the first"})
+	first.screen.feed.add(wire.PageEntry{About: "of the first"})
 	tab.until(`document.getElementById("entries").textContent.includes("of the first")`)
 	for range 3 {
-		second.feed.add(wire.PageEntry{About: "of the second"})
+		second.screen.feed.add(wire.PageEntry{About: "of the second"})
 	}
 	mu.Lock()
 	current = second.handler() // with a feed that is longer

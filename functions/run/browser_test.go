@@ -86,7 +86,7 @@ func served(t *testing.T) (*process, string) {
 	p := started(t, io.Discard)
 	s := httptest.NewServer(p.handler())
 	t.Cleanup(s.Close)
-	p.service.SetWebhookURL(s.URL + webhookPath)
+	p.service.simulated.SetWebhookURL(s.URL + webhookPath)
 	return p, s.URL
 }
 
@@ -140,7 +140,7 @@ func TestEachButtonStandsForItsLineOfCurl(t *testing.T) {
 			t.Errorf("%s: %v, %s", line, err, out)
 		}
 	}
-	if entries, _ := p.feed.after(0); len(lines) != 12 || !strings.Contains(string(entries[0]), `it's`) {
+	if entries, _ := p.screen.feed.after(0); len(lines) != 12 || !strings.Contains(string(entries[0]), `it's`) {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }
@@ -148,7 +148,7 @@ func TestEachButtonStandsForItsLineOfCurl(t *testing.T) {
 func TestAHostilePagePressesNoButton(t *testing.T) {
 	tab := newTab(t)
 	p, url := served(t)
-	key := p.service.Key().ID
+	key := p.service.simulated.Key().ID
 	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<iframe name="f"></iframe><iframe src="%[1]s"></iframe>
@@ -172,7 +172,7 @@ func TestAHostilePagePressesNoButton(t *testing.T) {
 		if got := tab.evaluate("got"); got != "rejected,rejected,rejected,rejected" {
 			t.Errorf("%s reads answers: %v", from, got)
 		}
-		if _, last := p.feed.after(0); last > 0 || p.service.Key().ID != key || p.busDown.Load() {
+		if _, last := p.screen.feed.after(0); last > 0 || p.service.simulated.Key().ID != key || p.stack.busDown.Load() {
 			t.Errorf("%s had an effect", from)
 		}
 	}

@@ -73,8 +73,8 @@ func (p *process) invokeFiles(ctx context.Context, args []string) error {
 		if err != nil {
 			return usagef("%s: %w", arg, err)
 		}
-		r, err := p.invoke(ctx, function, event)
-		fmt.Fprintln(p.out, arg)
+		r, err := p.stack.invoke(ctx, function, event)
+		fmt.Fprintln(p.screen.out, arg)
 		p.print(ctx, function, r)
 		if err != nil {
 			return fmt.Errorf("%s: the function failed: %w", arg, err)
@@ -87,15 +87,15 @@ func (p *process) invokeFiles(ctx context.Context, args []string) error {
 func (p *process) prepare(ctx context.Context, function string, event []byte) ([]byte, error) {
 	const parked = `"PARKED"`
 	switch {
-	case p.functions[function].invoke == nil:
+	case p.stack.functions[function].invoke == nil:
 		return nil, errors.New("there is no function token, as tokenStore is none")
 	case function == "redrive" && bytes.Contains(event, []byte(parked)):
-		if p.parked == "" {
+		if p.stack.parked == "" {
 			return nil, errors.New("nothing is parked that PARKED could be: give an event of webhook before it")
 		}
-		event = bytes.ReplaceAll(event, []byte(parked), []byte(`"`+p.parked+`"`))
+		event = bytes.ReplaceAll(event, []byte(parked), []byte(`"`+p.stack.parked+`"`))
 	}
-	if err := check(function, event); err != nil || function != "webhook" || p.asIs || p.baseURL != "" {
+	if err := check(function, event); err != nil || function != "webhook" || p.asIs || p.service.baseURL != "" {
 		return event, err
 	}
 	return p.sign(ctx, event)
@@ -114,7 +114,7 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 			return event, nil
 		}
 	}
-	r, err := p.service.Sender().Request(ctx, paymenttest.Webhook{URL: "https://localhost/?" + e.RawQueryString,
+	r, err := p.service.simulated.Sender().Request(ctx, paymenttest.Webhook{URL: "https://localhost/?" + e.RawQueryString,
 		Method: e.RequestContext.HTTP.Method, Payload: payload, ContentType: e.Headers["content-type"]})
 	if err != nil {
 		return nil, err
@@ -142,16 +142,16 @@ func (p *process) print(ctx context.Context, function string, r result) {
 	if function == "webhook" {
 		answer = fmt.Sprint(r.response.StatusCode, " ", r.response.Body)
 	}
-	fmt.Fprintf(p.out, "answer     %s\n", answer)
+	fmt.Fprintf(p.screen.out, "answer     %s\n", answer)
 	for text := range strings.Lines(r.lines) {
-		fmt.Fprintf(p.out, "log        %s", text)
+		fmt.Fprintf(p.screen.out, "log        %s", text)
 	}
 	for _, e := range r.published {
-		fmt.Fprintf(p.out, "published  source %s, detail-type %s, detail %s\n", e.Source, e.DetailType, e.Detail)
+		fmt.Fprintf(p.screen.out, "published  source %s, detail-type %s, detail %s\n", e.Source, e.DetailType, e.Detail)
 	}
-	if b, err := tokens.NewReader(&p.token).Bearer(ctx); err == nil && function == "token" {
-		fmt.Fprintf(p.out, "stored     a token of %d characters that expires at %s\n", len(b.AccessToken.Reveal()),
+	if b, err := tokens.NewReader(&p.stack.token).Bearer(ctx); err == nil && function == "token" {
+		fmt.Fprintf(p.screen.out, "stored     a token of %d characters that expires at %s\n", len(b.AccessToken.Reveal()),
 			b.ExpiresAt.UTC().Format(time.RFC3339))
 	}
-	fmt.Fprintln(p.out)
+	fmt.Fprintln(p.screen.out)
 }

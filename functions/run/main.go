@@ -71,11 +71,11 @@ func (p *process) flags() *flag.FlagSet {
 		"separated by spaces; a value with spaces can be in quotes: KEY='A B'", func(text string) error {
 		return settings.ParsePairs(p.given, text, settings.AllExcept("baseUrl", "authUrl")) // they have flags
 	})
-	f.StringVar(&p.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
-	f.StringVar(&p.authURL, "auth-url", "", "the base `URL` of its token endpoint")
+	f.StringVar(&p.service.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
+	f.StringVar(&p.service.authURL, "auth-url", "", "the base `URL` of its token endpoint")
 	f.Func("forward", "post each event that is published to a program on this machine, at this `URL`, once and in\n"+
 		"EventBridge's envelope; its answer is shown", func(text string) error {
-		p.forwardTo = text
+		p.screen.forwardTo = text
 		return checkForward(text)
 	})
 	f.BoolVar(&p.asIs, "as-is", false, "invoke: sign no event of a webhook")
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if invokes {
 		args = args[1:]
 	}
-	p := &process{out: stdout, given: map[string]string{}}
+	p := &process{screen: screen{out: stdout}, given: map[string]string{}}
 	f := p.flags()
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case err != nil:
 		return usagef("%w; --help lists the flags", err)
-	case p.forwardTo != "" && (p.once || invokes):
+	case p.screen.forwardTo != "" && (p.once || invokes):
 		return usagef("--forward is for a run that receives webhooks")
 	case !invokes && f.NArg() > 0:
 		return usagef("%q is not a flag; --help lists them", f.Arg(0))
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := p.start(ctx, stderr); err != nil {
 		return err
 	}
-	defer p.service.Close()
+	defer p.service.simulated.Close()
 	if invokes {
 		return p.invokeFiles(ctx, f.Args())
 	}

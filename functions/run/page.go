@@ -52,8 +52,8 @@ func (p *process) handler() http.Handler {
 	page.HandleFunc("POST /redrive", p.invokeNow)
 	page.HandleFunc("POST /token", p.invokeNow)
 	page.HandleFunc("POST /bus", p.changeBus)
-	if p.baseURL == "" {
-		page.Handle("POST "+paymenttest.ControlPath, p.service.Control())
+	if p.service.baseURL == "" {
+		page.Handle("POST "+paymenttest.ControlPath, p.service.simulated.Control())
 	}
 	guarded := paymenttest.NotForPages(page)
 	mux := http.NewServeMux()
@@ -72,7 +72,7 @@ func (p *process) handler() http.Handler {
 func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 	function := r.URL.Path[1:]
 	var event jsontext.Value
-	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxEvent), &event)
+	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, paymenttest.InvocationBytes), &event)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
@@ -82,14 +82,14 @@ func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p.ledger.earlier = p.leaseEnds()
-	did, err := p.invoke(context.WithoutCancel(r.Context()), function, event)
-	p.ledger.earlier = 0
+	p.stack.ledger.earlier = p.stack.leaseEnds()
+	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), function, event)
+	p.stack.ledger.earlier = 0
 	if err != nil {
 		did.Cause = err.Error()
 		w.WriteHeader(http.StatusBadGateway)
 	}
-	p.say(function, did.Outcome+"  "+did.Cause, did)
+	p.screen.say(function, did.Outcome+"  "+did.Cause, did)
 	_, _ = w.Write(did.answer)
 }
 
@@ -98,24 +98,25 @@ func (p *process) changeBus(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Down bool `json:"down"`
 	}
-	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxEvent), &asked, json.RejectUnknownMembers(true))
+	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, paymenttest.InvocationBytes), &asked,
+		json.RejectUnknownMembers(true))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p.busDown.Store(asked.Down)
+	p.stack.busDown.Store(asked.Down)
 }
 
 // showState answers the state, with the entries after a number.
 func (p *process) showState(w http.ResponseWriter, r *http.Request) {
-	s := wire.PageState{Simulated: p.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
-		BusDown: p.busDown.Load(), Process: p.feed.process}
+	s := wire.PageState{Simulated: p.service.baseURL == "", Flaws: paymenttest.Flaws(), Faults: paymenttest.Faults(),
+		BusDown: p.stack.busDown.Load(), Process: p.screen.feed.process}
 	after, _ := strconv.Atoi(r.FormValue("after"))
-	s.Entries, s.Last = p.feed.after(after)
-	if b, err := tokens.NewReader(&p.token).Bearer(r.Context()); err == nil {
+	s.Entries, s.Last = p.screen.feed.after(after)
+	if b, err := tokens.NewReader(&p.stack.token).Bearer(r.Context()); err == nil {
 		s.TokenExpires = b.ExpiresAt
 	}
-	for id, i := range p.ledger.Items() {
+	for id, i := range p.stack.ledger.Items() {
 		switch i.State {
 		case ledger.Pending:
 			s.Pending++
@@ -123,14 +124,14 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 			s.Parked = append(s.Parked, id)
 		}
 	}
-	service, err := p.service.Do(r.Context(), wire.ControlRequest{})
-	decided, failed := proof.Decisions(r.Context(), &p.parking)
+	service, err := p.service.simulated.Do(r.Context(), wire.ControlRequest{})
+	decided, failed := proof.Decisions(r.Context(), &p.stack.parking)
 	if err = cmp.Or(err, failed); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	s.Failing = service.Faults
-	for _, name := range p.parking.Keys() {
+	for _, name := range p.stack.parking.Keys() {
 		if _, err := proof.ParseName(name); err == nil && decided[name] == "" {
 			s.Parked = append(s.Parked, name)
 		}

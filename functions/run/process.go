@@ -33,18 +33,31 @@ import (
 	tokens "payhook.example/shared/token"
 )
 
-// process has the functions, their stores and the simulated payment service.
+// process is a run of the program.
 type process struct {
-	out              io.Writer
-	given            map[string]string // settings
-	baseURL, authURL string            // of another service; "": of the simulated one
-	port             int               // 0: one that is free
-	asIs             bool
-	once, version    bool
-	forwardTo        string // the URL to which events are posted; "": none
+	given         map[string]string // settings
+	port          int               // 0: one that is free
+	asIs          bool
+	once, version bool
 
+	service service
+	stack   stack
+	screen  screen
+
+	mu sync.Mutex // held during an invocation and while its result is written
+	// answering is held for reading from when a webhook has arrived until it is answered.
+	answering sync.RWMutex
+}
+
+// service is the payment service: a simulated one, which is another's where that has a URL.
+type service struct {
+	simulated        *paymenttest.Server
+	baseURL, authURL string // of another service; "": of the simulated one
+}
+
+// stack has the functions and their stores.
+type stack struct {
 	conf      settings.Settings
-	service   *paymenttest.Server
 	functions map[string]function
 
 	ledger                         table
@@ -52,16 +65,18 @@ type process struct {
 	bus                            bus.Memory
 	largeEvents, parking, evidence objects.Memory
 	credentials, token             tokens.Memory
+	busDown                        atomic.Bool // the bus refuses everything
 
-	feed     feed
-	busDown  atomic.Bool  // the bus refuses everything
-	forwards chan waiting // to be forwarded
-	// answering is held for reading from when a webhook has arrived until it is answered.
-	answering sync.RWMutex
-
-	mu     sync.Mutex   // held during an invocation and while its result is written
 	log    bytes.Buffer // the lines of the invocation
 	parked string       // the name of what was parked last
+}
+
+// screen shows what the functions did, on the terminal, on the page and to a program.
+type screen struct {
+	out       io.Writer
+	feed      feed
+	forwardTo string       // the URL to which events are posted; "": none
+	forwards  chan waiting // to be forwarded; nil: none
 }
 
 // table is a ledger in which what is pending is due earlier.
@@ -83,45 +98,45 @@ type function struct {
 }
 
 // leaseEnds returns after how long a function cannot run any more, so that what it holds is due.
-func (p *process) leaseEnds() time.Duration {
-	return p.conf.WebhookTimeout + settings.RedriveGrace + time.Second
+func (s *stack) leaseEnds() time.Duration {
+	return s.conf.WebhookTimeout + settings.RedriveGrace + time.Second
 }
 
 // start starts the payment service, and creates the functions.
 func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
-	p.feed.process = uuid.New().String()
-	if p.forwardTo != "" {
-		p.forwards = make(chan waiting, maxWaiting)
+	p.screen.feed.process = uuid.New().String()
+	if p.screen.forwardTo != "" {
+		p.screen.forwards = make(chan waiting, maxWaiting)
 	}
-	if p.conf, err = p.settings(); err != nil {
+	if p.stack.conf, err = p.settings(); err != nil {
 		return usageError{err}
 	}
 	id, secret := "", ""
-	if p.authURL != "" && p.conf.UsesToken() {
+	if p.service.authURL != "" && p.stack.conf.UsesToken() {
 		if id, secret, err = credentials(ctx, stderr); err != nil {
 			return err
 		}
 	}
-	signs, err := p.parse("webhook")
+	signs, err := p.stack.parse("webhook")
 	if err != nil {
 		return err
 	}
-	p.service = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme,
-		TokenManagerID: p.conf.TokenManagerID,
-		KeysBearer:     p.conf.KeyEndpointAuth == settings.BearerToken && p.authURL == ""})
-	p.conf.BaseURL = cmp.Or(p.baseURL, p.service.URL)
-	if p.authURL == "" {
-		p.conf.AuthURL = p.service.URL
-		id, secret = p.service.Client()
+	p.service.simulated = paymenttest.NewServer(paymenttest.Options{Scheme: signs.Scheme,
+		TokenManagerID: p.stack.conf.TokenManagerID,
+		KeysBearer:     p.stack.conf.KeyEndpointAuth == settings.BearerToken && p.service.authURL == ""})
+	p.stack.conf.BaseURL = cmp.Or(p.service.baseURL, p.service.simulated.URL)
+	if p.service.authURL == "" {
+		p.stack.conf.AuthURL = p.service.simulated.URL
+		id, secret = p.service.simulated.Client()
 	}
 	pair, _ := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
-	if err := p.credentials.Save(ctx, string(pair)); err != nil {
+	if err := p.stack.credentials.Save(ctx, string(pair)); err != nil {
 		return err
 	}
-	if err := p.create(); err != nil || p.conf.KeyEndpointAuth != settings.BearerToken {
+	if err := p.stack.create(); err != nil || p.stack.conf.KeyEndpointAuth != settings.BearerToken {
 		return err
 	}
-	_, err = p.invoke(ctx, "token", []byte("{}")) // with which keys are fetched
+	_, err = p.stack.invoke(ctx, "token", []byte("{}")) // with which keys are fetched
 	return err
 }
 
@@ -142,73 +157,70 @@ func (p *process) settings() (s settings.Settings, err error) {
 		return s, fmt.Errorf("authentication=%s: client certificates need a TLS endpoint, which this program does not "+
 			"have: use make up SETTINGS=\"authentication=%s\"", by, by)
 	}
-	s.Add(map[string]string{"baseUrl": cmp.Or(p.baseURL, simulated)}, "--base-url")
-	s.Add(map[string]string{"authUrl": cmp.Or(p.authURL, simulated)}, "--auth-url")
-	if p.authURL == "" && s.Given("tokenManagerId") == "" {
+	s.Add(map[string]string{"baseUrl": cmp.Or(p.service.baseURL, simulated)}, "--base-url")
+	s.Add(map[string]string{"authUrl": cmp.Or(p.service.authURL, simulated)}, "--auth-url")
+	if p.service.authURL == "" && s.Given("tokenManagerId") == "" {
 		s.TokenManagerID = settings.ByKey("tokenManagerId").Example
 	}
 	return s.Parse(settings.Stack{Local: true})
 }
 
 // parse returns the configuration of a function.
-func (p *process) parse(function string) (settings.Config, error) {
+func (s *stack) parse(function string) (settings.Config, error) {
 	r := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
 		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
-		settings.EventBusNameEnv: p.conf.EventBusName, settings.TokenSecretEnv: "token",
+		settings.EventBusNameEnv: s.conf.EventBusName, settings.TokenSecretEnv: "token",
 		settings.CredentialsSecretEnv: "credentials"}
-	if p.conf.Evidence != "off" {
+	if s.conf.Evidence != "off" {
 		r[settings.EvidenceBucketEnv] = "evidence"
 	}
-	return p.conf.Config(function, r)
+	return s.conf.Config(function, r)
 }
 
 // create creates the functions.
-func (p *process) create() error {
-	p.bus.Reject = func(bus.Entry) error {
-		if p.busDown.Load() {
+func (s *stack) create() error {
+	s.bus.Reject = func(bus.Entry) error {
+		if s.busDown.Load() {
 			return &bus.EntryError{Code: "InternalFailure"}
 		}
 		return nil
 	}
-	stores := intake.Stores{Ledger: &p.ledger, Keys: &p.keys, Bus: &p.bus, LargeEvents: &p.largeEvents,
-		Parking: &p.parking}
-	if p.conf.Evidence != "off" {
-		stores.Evidence = &p.evidence
+	stores := intake.Stores{Ledger: &s.ledger, Keys: &s.keys, Bus: &s.bus, LargeEvents: &s.largeEvents,
+		Parking: &s.parking}
+	if s.conf.Evidence != "off" {
+		stores.Evidence = &s.evidence
 	}
 	conf, failed := map[string]settings.Config{}, error(nil)
 	for name := range decoders {
-		s, err := p.parse(name)
-		conf[name], failed = s, cmp.Or(failed, err)
+		c, err := s.parse(name)
+		conf[name], failed = c, cmp.Or(failed, err)
 	}
 	if failed != nil {
 		return failed
 	}
-	log, service := lambdaruntime.NewLog(&p.log, p.conf.StackName()), p.keyEndpoint(conf["webhook"])
-	p.functions = map[string]function{
-		"webhook": {p.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
+	log, service := lambdaruntime.NewLog(&s.log, s.conf.StackName()), s.keyEndpoint(conf["webhook"])
+	s.functions = map[string]function{
+		"webhook": {s.conf.WebhookTimeout, webhook.New(stores, service, conf["webhook"], log).Invoke},
 		"redrive": {settings.RedriveTimeout,
 			lambda.NewHandler(redrive.New(stores, service, conf["redrive"], log).Handle).Invoke},
 	}
-	if p.conf.UsesToken() {
-		p.token.Few = p.conf.TokenStore != settings.InParameter
-		p.functions["token"] = function{settings.TokenTimeout,
-			lambda.NewHandler(token.New(&p.token, &p.credentials, conf["token"], log).Handle).Invoke}
+	if s.conf.UsesToken() {
+		s.token.Few = s.conf.TokenStore != settings.InParameter
+		s.functions["token"] = function{settings.TokenTimeout,
+			lambda.NewHandler(token.New(&s.token, &s.credentials, conf["token"], log).Handle).Invoke}
 	}
 	return nil
 }
 
 // keyEndpoint returns the client that calls the key endpoint, with the access token if that needs it.
-func (p *process) keyEndpoint(s settings.Config) *http.Client {
+func (s *stack) keyEndpoint(c settings.Config) *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
-		TLSClientConfig: &tls.Config{RootCAs: s.ServiceCAs, MinVersion: tls.VersionTLS12}}
-	if s.KeyEndpointAuth == settings.BearerToken {
-		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&p.token), s.KeyEndpoint, transport)}
+		TLSClientConfig: &tls.Config{RootCAs: c.ServiceCAs, MinVersion: tls.VersionTLS12}}
+	if c.KeyEndpointAuth == settings.BearerToken {
+		return &http.Client{Transport: tokens.NewTransport(tokens.NewReader(&s.token), c.KeyEndpoint, transport)}
 	}
 	return &http.Client{Transport: transport}
 }
-
-// maxEvent is the size of the smallest event in bytes that Lambda rejects (AWS, "Lambda quotas").
-const maxEvent = 6 << 20
 
 // result is what an invocation did.
 type result struct {
@@ -232,12 +244,12 @@ type line struct {
 }
 
 // invoke invokes a function with an event.
-func (p *process) invoke(ctx context.Context, function string, event []byte) (r result, err error) {
-	f := p.functions[function]
+func (s *stack) invoke(ctx context.Context, function string, event []byte) (r result, err error) {
+	f := s.functions[function]
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	p.log.Reset()
-	if function == "webhook" && len(event) >= maxEvent {
+	s.log.Reset()
+	if function == "webhook" && len(event) >= paymenttest.InvocationBytes {
 		r.answer = []byte(`{"statusCode":413}`) // of AWS
 	} else {
 		r.answer, err = f.invoke(ctx, event)
@@ -245,15 +257,15 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 	if function == "webhook" && err == nil {
 		err = json.Unmarshal(r.answer, &r.response)
 	}
-	r.lines, r.published = p.log.String(), p.bus.Take()
+	r.lines, r.published = s.log.String(), s.bus.Take()
 	// Nothing in this process reads evidence, or a large event that was published.
-	for _, key := range p.evidence.Keys() {
-		p.evidence.Delete(key)
+	for _, key := range s.evidence.Keys() {
+		s.evidence.Delete(key)
 	}
 	for _, e := range r.published {
 		var large bus.Detail
 		_ = json.Unmarshal(e.Detail, &large) // it is JSON
-		p.largeEvents.Delete(large.ClaimCheck.Key)
+		s.largeEvents.Delete(large.ClaimCheck.Key)
 	}
 	for text := range strings.Lines(r.lines) {
 		r.line, r.last = line{}, []byte(text)
@@ -261,7 +273,7 @@ func (p *process) invoke(ctx context.Context, function string, event []byte) (r 
 			return r, err
 		}
 		for _, name := range append(r.IDs["unpublishable"], r.Rejected, r.AlsoParked, r.Parked) {
-			p.parked = cmp.Or(name, p.parked)
+			s.parked = cmp.Or(name, s.parked)
 		}
 	}
 	return r, err

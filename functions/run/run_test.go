@@ -283,7 +283,21 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 	r.until("^All ")
 	hook := r.until("^webhook URL +(.+)")
 	control := r.until("curl .* (http.*/control)")
+	words := regexp.MustCompile(`'([^']*)'`).FindAllStringSubmatch(r.until("^  (curl -H .*)"), -1)
 	r.until("Ctrl-C ends everything")
+	last := len(words) - 1
+	signed, err := http.NewRequest(http.MethodPost, words[last][1], strings.NewReader(words[last-1][1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range words[:last-1] {
+		name, value, _ := strings.Cut(word[1], ": ")
+		signed.Header.Set(name, value)
+	}
+	if resp, err := http.DefaultClient.Do(signed); err != nil || resp.Body.Close() != nil || resp.StatusCode != 200 {
+		t.Errorf("the signed webhook: %v, %v", resp, err)
+	}
+	r.until("webhook  200 accepted")
 	post := func(url, body string) int {
 		t.Helper()
 		resp, err := http.Post(url, "", strings.NewReader(body))
@@ -297,7 +311,7 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 	r.until("event    PAYMENT_STATUS.RELEASED  [0-9a-f-]{36}$")
 	post(control, `{"send": {"kind": "payload"}}`)
 	r.until("webhook  401 signature-mismatch")
-	if status := post(hook, strings.Repeat(`"`, maxEvent/2)); status != 413 { // each is escaped
+	if status := post(hook, strings.Repeat(`"`, paymenttest.InvocationBytes/2)); status != 413 { // each is escaped
 		t.Errorf("%d", status)
 	}
 	r.until("webhook  413")
@@ -315,20 +329,20 @@ func TestItReceivesWebhooksUntilCtrlC(t *testing.T) {
 // started returns the process with settings, before it serves.
 func started(t *testing.T, out io.Writer, given ...string) *process {
 	t.Helper()
-	p := &process{out: out, given: map[string]string{}}
+	p := &process{screen: screen{out: out}, given: map[string]string{}}
 	if err := settings.ParsePairs(p.given, strings.Join(given, " "), settings.All()); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.start(t.Context(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.service.Close)
+	t.Cleanup(p.service.simulated.Close)
 	return p
 }
 
 func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
 	p := started(t, io.Discard, "keyEndpointAuth=bearer")
-	resp, err := http.Get(p.service.URL + "/v1/keys/" + p.service.Key().ID)
+	resp, err := http.Get(p.service.simulated.URL + "/v1/keys/" + p.service.simulated.Key().ID)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token: %v, %v", resp, err)
 	}
@@ -337,18 +351,18 @@ func TestKeysNeedATokenIfTheSettingsSaySo(t *testing.T) {
 func TestTheScheduleOfRedrivePublishesWhatIsDue(t *testing.T) {
 	var out bytes.Buffer
 	p := started(t, &out)
-	p.busDown.Store(true)
+	p.stack.busDown.Store(true)
 	if err := p.invokeFiles(t.Context(), []string{"webhook", "../../events/webhook/one-event.json"}); err != nil {
 		t.Fatal(err)
 	}
-	p.busDown.Store(false)
+	p.stack.busDown.Store(false)
 	out.Reset()
 	p.scheduled(t.Context())
 	p.scheduled(t.Context()) // nothing is due, and the token is fresh
 	if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), "token    refreshed") {
 		t.Errorf("before it is due:\n%s", &out)
 	}
-	p.ledger.earlier = time.Hour
+	p.stack.ledger.earlier = time.Hour
 	p.scheduled(t.Context())
 	if !regexp.MustCompile(`redrive .*\n\S+  event    PAYMENT_STATUS.RELEASED  e7e47000`).MatchString(out.String()) {
 		t.Errorf("when it is due:\n%s", &out)
@@ -424,12 +438,12 @@ func TestEachEventIsForwardedOnceInTheEnvelopeOfEventBridge(t *testing.T) {
 func TestARowEndsWithItsCaller(t *testing.T) {
 	p := started(t, io.Discard)
 	ctx, cancel := context.WithCancel(t.Context())
-	f := p.functions["token"]
+	f := p.stack.functions["token"]
 	f.invoke = func(ctx context.Context, _ []byte) ([]byte, error) {
 		cancel()
 		return nil, ctx.Err()
 	}
-	p.functions["token"] = f
+	p.stack.functions["token"] = f
 	if _, cause := p.play(ctx, row{function: "token", event: "{}"}, nil); cause != context.Canceled.Error() {
 		t.Errorf("the cause is %q", cause)
 	}

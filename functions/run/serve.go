@@ -22,6 +22,7 @@ import (
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // serve receives webhooks, serves the page, and invokes the functions that have a schedule at the beginning and at each
@@ -29,14 +30,19 @@ import (
 func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan time.Time) error {
 	base := "http://" + listener.Addr().String()
 	hook := base + webhookPath
-	fmt.Fprintf(p.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", base, hook,
-		p.conf.BaseURL, p.conf.AuthURL)
-	if p.baseURL == "" {
-		fmt.Fprintf(p.out, "\nThis sends a new event, as the first button of the page does:\n"+
-			"  curl -d '{\"send\": {}}' %s\n", base+paymenttest.ControlPath)
-		p.service.SetWebhookURL(hook)
+	fmt.Fprintf(p.screen.out, "\npage         %s/\nwebhook URL  %s\nkeys         %s\ntokens       %s\n", base, hook,
+		p.stack.conf.BaseURL, p.stack.conf.AuthURL)
+	if p.service.baseURL == "" {
+		line, until, err := p.curl(ctx, hook)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.screen.out, "\nThis sends a new event, as the first button of the page does:\n"+
+			"  curl -d '{\"send\": {}}' %s\n\nThis webhook is signed, and accepted %s:\n  %s\n",
+			base+paymenttest.ControlPath, until, line)
+		p.service.simulated.SetWebhookURL(hook)
 	}
-	fmt.Fprintln(p.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
+	fmt.Fprintln(p.screen.out, "\nRedrive and token run every minute. Ctrl-C ends everything.")
 	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -45,8 +51,8 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 	forwarder.Go(func() { p.forwardAll(forwarding) })
 	defer func() {
 		stop()
-		if forwarder.Wait(); len(p.forwards) > 0 {
-			fmt.Fprintf(p.out, "%d events that waited were not forwarded\n", len(p.forwards))
+		if forwarder.Wait(); len(p.screen.forwards) > 0 {
+			fmt.Fprintf(p.screen.out, "%d events that waited were not forwarded\n", len(p.screen.forwards))
 		}
 	}()
 	for {
@@ -60,7 +66,7 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 			go func() { p.answering.Lock(); close(answered) }()
 			select {
 			case <-answered:
-			case <-time.After(p.conf.WebhookTimeout):
+			case <-time.After(p.stack.conf.WebhookTimeout):
 			}
 			return server.Close()
 		case <-ticks:
@@ -68,9 +74,32 @@ func (p *process) serve(ctx context.Context, listener net.Listener, ticks <-chan
 	}
 }
 
+// curl returns a line for a shell that posts a webhook, which is signed now, and until when that is accepted.
+func (p *process) curl(ctx context.Context, hook string) (line, until string, err error) {
+	event := fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"%s"}`,
+		uuid.New(), time.Now().UTC().Format(time.RFC3339))
+	r, err := p.service.simulated.Sender().Request(ctx, paymenttest.Webhook{URL: hook,
+		Payload: paymenttest.RawDelivery(uuid.New().String(), event)})
+	if err != nil {
+		return "", "", err
+	}
+	body, err := io.ReadAll(r.Body)
+	if until = "at any time"; p.stack.conf.TimestampTolerance != settings.Off {
+		until = "until " + time.Now().Add(p.stack.conf.TimestampTolerance).Format(time.TimeOnly)
+	}
+	line = "curl"
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		line += " -H " + quoted(name+": "+r.Header.Get(name))
+	}
+	return line + " -d " + quoted(string(body)) + " " + quoted(r.URL.String()), until, err
+}
+
+// quoted returns a text as one word of a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
 // receive answers a webhook as a function URL does.
 func (p *process) receive(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxEvent)
+	r.Body = http.MaxBytesReader(w, r.Body, paymenttest.InvocationBytes)
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
 	event, err := newEvent(r, source)
 	if err != nil {
@@ -81,7 +110,7 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	defer p.answering.RUnlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	did, err := p.invoke(context.WithoutCancel(r.Context()), "webhook", event)
+	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), "webhook", event)
 	if err != nil {
 		did.response.StatusCode, did.Cause = http.StatusBadGateway, err.Error()
 	}
@@ -91,7 +120,8 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(did.response.StatusCode)
 	_, _ = io.WriteString(w, did.response.Body)
-	p.say("webhook", fmt.Sprintf("%d %s  %s  %s", did.response.StatusCode, did.Outcome, did.DeliveryID, did.Cause), did)
+	p.screen.say("webhook", fmt.Sprintf("%d %s  %s  %s", did.response.StatusCode, did.Outcome, did.DeliveryID, did.Cause),
+		did)
 	_ = http.NewResponseController(w).Flush()
 }
 
@@ -100,47 +130,47 @@ func (p *process) scheduled(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range []string{"redrive", "token"} {
-		if p.functions[name].invoke == nil || ctx.Err() != nil {
+		if p.stack.functions[name].invoke == nil || ctx.Err() != nil {
 			continue
 		}
-		did, err := p.invoke(ctx, name, []byte("{}"))
+		did, err := p.stack.invoke(ctx, name, []byte("{}"))
 		if err != nil {
 			did.Cause = err.Error()
 		}
 		if len(did.published) > 0 || did.Cause != "" || did.Outcome != "" && did.Outcome != "fresh" {
-			p.say(name, did.Outcome+"  "+did.Cause, did)
+			p.screen.say(name, did.Outcome+"  "+did.Cause, did)
 		}
 	}
 }
 
 // say writes a line about an invocation, and one for each event that it published, and for others that the log names.
-// It shows them on the page, and forwards what was published. The caller holds p.mu.
-func (p *process) say(about, text string, did result) {
+// It shows them on the page, and forwards what was published. The caller holds the lock of the process.
+func (s *screen) say(about, text string, did result) {
 	e := newEntry(about, did)
 	if did.last == nil {
 		e.Text = text
 	}
-	p.feed.add(e)
-	fmt.Fprintf(p.out, "%s  %-7s  %s\n", e.Time, about, strings.TrimSpace(text))
+	s.feed.add(e)
+	fmt.Fprintf(s.out, "%s  %-7s  %s\n", e.Time, about, strings.TrimSpace(text))
 	for _, event := range e.Events {
-		fmt.Fprintf(p.out, "%s  event    %s  %s\n", e.Time, event.Name, event.ID)
+		fmt.Fprintf(s.out, "%s  event    %s  %s\n", e.Time, event.Name, event.ID)
 	}
 	delete(did.IDs, "published") // they have a line
 	for _, state := range slices.Sorted(maps.Keys(did.IDs)) {
 		for _, id := range did.IDs[state] {
-			fmt.Fprintf(p.out, "%s  event    %s  %s\n", e.Time, state, id)
+			fmt.Fprintf(s.out, "%s  event    %s  %s\n", e.Time, state, id)
 		}
 	}
 	dropped := 0
 	for i, event := range did.published {
 		select {
-		case p.forwards <- waiting{event, e.Events[i].ID}:
+		case s.forwards <- waiting{event, e.Events[i].ID}:
 		default:
 			dropped++
 		}
 	}
-	if dropped > 0 && p.forwards != nil {
-		p.say("forward", fmt.Sprintf("not forwarded: %d, since %d others wait", dropped, maxWaiting), result{})
+	if dropped > 0 && s.forwards != nil {
+		s.say("forward", fmt.Sprintf("not forwarded: %d, since %d others wait", dropped, maxWaiting), result{})
 	}
 }
 
@@ -158,10 +188,10 @@ func (p *process) forwardAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case w := <-p.forwards:
-			text := forward(ctx, p.forwardTo, w.Entry) + "  " + w.id
+		case w := <-p.screen.forwards:
+			text := forward(ctx, p.screen.forwardTo, w.Entry) + "  " + w.id
 			p.mu.Lock()
-			p.say("forward", text, result{})
+			p.screen.say("forward", text, result{})
 			p.mu.Unlock()
 		}
 	}

@@ -61,22 +61,18 @@ var rows = []row{
 
 // payloads returns the payloads of the table.
 func payloads() map[string][]byte {
-	one, large, nameless := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
-	other, id := one, uuid.New().String()
-	other.EventData.Amount, nameless.EventID = "9250.00", ""
-	three := paymenttest.Delivery(paymenttest.Events(3)...)
+	one, three := paymenttest.Event(), paymenttest.Delivery(paymenttest.Events(3)...)
 	var respelled bytes.Buffer
 	_ = json.Indent(&respelled, three, "", "  ") // it is JSON
-	long := paymenttest.Encode(large)
-	long = fmt.Appendf(long[:len(long)-1], `,"note":"%s"}`, strings.Repeat("x", settings.LargeEventBytes))
 	return map[string][]byte{
 		"one": paymenttest.Delivery(one), "three": three, "late": paymenttest.Delivery(paymenttest.Event()),
 		"respelled": bytes.ReplaceAll(respelled.Bytes(), []byte("RELEASED"), []byte(`\u0052ELEASED`)),
-		"conflict":  paymenttest.Delivery(other),
-		"large":     paymenttest.RawDelivery(id, long),
-		"too large": bytes.Repeat([]byte(" "), maxEvent),
-		"text":      []byte("released"),
-		"partly":    paymenttest.Delivery(paymenttest.Event(), nameless),
+		"conflict":  paymenttest.Delivery(paymenttest.WithAmount(one, "9250.00")),
+		"large": paymenttest.RawDelivery(uuid.New().String(),
+			paymenttest.Noted(paymenttest.Event(), settings.LargeEventBytes)),
+		"too large": paymenttest.TooLarge(),
+		"text":      paymenttest.NotJSON(),
+		"partly":    paymenttest.Delivery(paymenttest.Event(), paymenttest.Nameless()),
 	}
 }
 
@@ -100,12 +96,12 @@ func (r row) expected(conf settings.Settings) row {
 // playTable plays the rows that apply, and shows what they did. It returns an error if a row did something else than it
 // must.
 func (p *process) playTable(ctx context.Context) error {
-	if p.baseURL != "" {
-		fmt.Fprintln(p.out, "No table: only the service of --base-url signs webhooks that are authentic.")
+	if p.service.baseURL != "" {
+		fmt.Fprintln(p.screen.out, "No table: only the service of --base-url signs webhooks that are authentic.")
 		return nil
 	}
 	all, wrong, n := payloads(), 0, 0
-	out := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	out := tabwriter.NewWriter(p.screen.out, 0, 0, 2, ' ', 0)
 	show := func(mark, what string, r row) {
 		status := strings.TrimPrefix(fmt.Sprint(r.status), "0")
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", mark, what, cmp.Or(status, "-"), cmp.Or(r.outcome, "-"),
@@ -113,7 +109,7 @@ func (p *process) playTable(ctx context.Context) error {
 	}
 	fmt.Fprintln(out, "\twhat\tanswer\toutcome\tevents published")
 	for _, r := range rows {
-		if !r.applies(p.conf) || ctx.Err() != nil {
+		if !r.applies(p.stack.conf) || ctx.Err() != nil {
 			continue
 		}
 		n++
@@ -122,7 +118,7 @@ func (p *process) playTable(ctx context.Context) error {
 			payload = paymenttest.Delivery(paymenttest.Event())
 		}
 		got, cause := p.play(ctx, r, payload)
-		want := r.expected(p.conf)
+		want := r.expected(p.stack.conf)
 		if got == want {
 			show("ok", r.what, got)
 			continue
@@ -136,7 +132,7 @@ func (p *process) playTable(ctx context.Context) error {
 	if wrong > 0 {
 		return fmt.Errorf("%d of %d results are not as expected", wrong, n)
 	}
-	fmt.Fprintf(p.out, "All %d results are as expected.\n", n)
+	fmt.Fprintf(p.screen.out, "All %d results are as expected.\n", n)
 	return nil
 }
 
@@ -147,27 +143,27 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 		function = "webhook"
 		w := paymenttest.Webhook{URL: "https://localhost/", Method: r.method, Payload: payload, Flaw: r.flaw}
 		if r.old {
-			w.Age = max(p.conf.TimestampTolerance, 0) + time.Minute
+			w.Age = max(p.stack.conf.TimestampTolerance, 0) + time.Minute
 		}
-		request, err := p.service.Sender().Request(ctx, w)
+		request, err := p.service.simulated.Sender().Request(ctx, w)
 		if err == nil {
-			event, err = newEvent(request, source(p.conf.AllowedNetworks))
+			event, err = newEvent(request, source(p.stack.conf.AllowedNetworks))
 		}
 		if err != nil {
 			return row{}, err.Error()
 		}
 	}
-	p.busDown.Store(r.refused)
-	p.ledger.earlier = p.leaseEnds()
-	did, err := p.invoke(ctx, function, event)
-	p.busDown.Store(false)
-	p.ledger.earlier = 0
+	p.stack.busDown.Store(r.refused)
+	p.stack.ledger.earlier = p.stack.leaseEnds()
+	did, err := p.stack.invoke(ctx, function, event)
+	p.stack.busDown.Store(false)
+	p.stack.ledger.earlier = 0
 	if err != nil {
 		did.Cause = err.Error()
 	}
 	e := newEntry(function, did)
 	e.Text = r.what
-	p.feed.add(e)
+	p.screen.feed.add(e)
 	r.status, r.outcome, r.published = did.response.StatusCode, did.Outcome, summary(did.published)
 	return r, did.Cause
 }

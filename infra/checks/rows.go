@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -116,15 +115,6 @@ func encoded(event []byte) (w *paymenttest.Webhook, id string) {
 	return raw(paymenttest.RawDelivery(id, event)), id
 }
 
-// noted returns an event with a further member.
-func noted(e payment.Event, note string) []byte {
-	event := paymenttest.Encode(e)
-	return fmt.Appendf(event[:len(event)-1], `,"note":%s}`, note)
-}
-
-// long returns a note of a size in bytes.
-func long(size int) string { return `"` + strings.Repeat("x", size) + `"` }
-
 // accepted is the answer to an accepted delivery.
 func (s *Subject) accepted(recorded, duplicates int) Seen {
 	status, _ := strconv.Atoi(s.Setting("successStatus"))
@@ -150,10 +140,9 @@ func byAWS(status int) Seen {
 
 func (s *Subject) deliveries() (rows []Check) {
 	many := deliver(paymenttest.Events(25)...)
-	high, returned, nameless := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
-	high.EventData.Amount, high.EventData.PaymentCurrency = "1234567890.10", "EUR"
+	high, returned := paymenttest.WithAmount(paymenttest.Event(), "1234567890.10"), paymenttest.Event()
+	high.EventData.PaymentCurrency = "EUR"
 	returned.EventData.Returns.HasReturnDetails = true
-	nameless.EventID = ""
 	if s.KeepsToken() {
 		rows = []Check{refresh()}
 	}
@@ -163,7 +152,7 @@ func (s *Subject) deliveries() (rows []Check) {
 		send("the same 25 again", many, s.accepted(0, 25)),
 		send("1,234,567,890.10 EUR", deliver(high), s.accepted(1, 0), Released, euro),
 		send("one with return details", deliver(returned), s.accepted(1, 0), Released, needsAttention),
-		send("two events, one without eventId", deliver(paymenttest.Event(), nameless),
+		send("two events, one without eventId", deliver(paymenttest.Event(), paymenttest.Nameless()),
 			Seen{Status: 422, Fields: Fields{"recorded": 1, "invalid": 1}}, Released),
 	)
 	if s.fetchesKeys() {
@@ -247,10 +236,10 @@ func (s *Subject) invalid() []Check {
 		want = byAWS(http.StatusNotFound)
 	}
 	other.Method = http.MethodDelete
-	rows := []Check{send("not JSON, but signed", raw([]byte("released")), rejected(422)),
+	rows := []Check{send("not JSON, but signed", raw(paymenttest.NotJSON()), rejected(422)),
 		send("wrong method", other, want)}
 	if s.Endpoint == "" { // the emulator has no limit
-		rows = append(rows, send("more than Lambda takes", raw(bytes.Repeat([]byte(" "), 6<<20)), byAWS(413)))
+		rows = append(rows, send("more than Lambda takes", raw(paymenttest.TooLarge()), byAWS(413)))
 	}
 	return rows
 }
@@ -260,13 +249,11 @@ func (s *Subject) parked() []Check {
 	why := []string{"--reason", "a check", "--yes"}
 	unnamed, first, unfit := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
 	unnamed.EventName = "RELEASED"
-	other := first
-	other.EventData.Amount = "9250.00"
 	invalid, invalidID := encoded(paymenttest.Encode(unnamed))
-	conflict, conflictID := encoded(paymenttest.Encode(other))
+	conflict, conflictID := encoded(paymenttest.Encode(paymenttest.WithAmount(first, "9250.00")))
 	digest := sha256.Sum256(invalid.Payload)
 	// EventBridge is known to reject an integer of 70 bits, which is valid for Payhook.
-	rejectedByBus := noted(unfit, "1000000000000000000000")
+	rejectedByBus := paymenttest.Encode(paymenttest.WithAmount(unfit, "1000000000000000000000"))
 	unpublishable, _ := encoded(rejectedByBus)
 	again, _ := encoded(rejectedByBus)
 	list := func(what, id, kind, state string) Check {
@@ -305,13 +292,13 @@ func (s *Subject) parked() []Check {
 
 // consumed returns the rows of the consumer's function.
 func (s *Subject) consumed() []Check {
-	large, released := paymenttest.Event(), paymenttest.Event()
-	large.EventData.Amount, released.EventData.Amount = "2000000.00", "5000000000.01"
+	large := paymenttest.WithAmount(paymenttest.Event(), "2000000.00")
+	released := paymenttest.WithAmount(paymenttest.Event(), "5000000000.01")
 	stored := func(e payment.Event, amount string) Check {
 		return Check{What: "the consumer's function has stored it", Eventually: true, Do: s.latest(e),
 			Want: Seen{Fields: Fields{"status": "RELEASED", "amount": amount}}}
 	}
-	tooLarge, _ := encoded(noted(large, long(settings.LargeEventBytes)))
+	tooLarge, _ := encoded(paymenttest.Noted(large, settings.LargeEventBytes))
 	return []Check{
 		send("an event that is too large for the bus, of 2,000,000.00", tooLarge, s.accepted(1, 0), Released),
 		stored(large, "2000000.00"),
@@ -326,7 +313,7 @@ func (s *Subject) evidence() []Check {
 	}
 	since := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
 	twice, id := encoded(paymenttest.Encode(paymenttest.Event()))
-	large, _ := encoded(noted(paymenttest.Event(), long(2_000_000)))
+	large, _ := encoded(paymenttest.Noted(paymenttest.Event(), 2_000_000))
 	records := 2
 	if !s.usesSignature() {
 		records = 1 // both are the same request

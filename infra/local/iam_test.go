@@ -1,12 +1,10 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -167,17 +165,12 @@ func list(value any) []any {
 func fresh() []byte { return paymenttest.Encode(paymenttest.Event()) }
 
 // large returns an event that is too large for the bus.
-func large() []byte {
-	event := fresh()
-	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, bytes.Repeat([]byte("x"), 260_000))
-}
+func large() []byte { return paymenttest.Noted(paymenttest.Event(), 260_000) }
 
 // versions returns two events with one eventId.
 func versions() (first, second []byte) {
 	event := paymenttest.Event()
-	first = paymenttest.Encode(event)
-	event.EventData.Amount = "9250.00"
-	return first, paymenttest.Encode(event)
+	return paymenttest.Encode(event), paymenttest.Encode(paymenttest.WithAmount(event, "9250.00"))
 }
 
 // delivery returns a delivery of events.

@@ -252,6 +252,34 @@ func Events(n int) []payment.Event {
 	return events
 }
 
+// WithAmount returns e with another amount, which is a conflict if e was sent.
+func WithAmount(e payment.Event, amount payment.Amount) payment.Event {
+	e.EventData.Amount = amount
+	return e
+}
+
+// Nameless returns an event without eventId, which is invalid.
+func Nameless() payment.Event {
+	e := Event()
+	e.EventID = ""
+	return e
+}
+
+// Noted returns e in JSON, with a further member note of so many bytes.
+func Noted(e payment.Event, bytes int) []byte {
+	text := Encode(e)
+	return fmt.Appendf(text[:len(text)-1], `,"note":"%s"}`, strings.Repeat("x", bytes))
+}
+
+// NotJSON returns a payload that is no delivery.
+func NotJSON() []byte { return []byte("released") }
+
+// InvocationBytes is the size of the smallest event in bytes that Lambda rejects (AWS, "Lambda quotas").
+const InvocationBytes = 6 << 20
+
+// TooLarge returns a payload that Lambda rejects.
+func TooLarge() []byte { return bytes.Repeat([]byte(" "), InvocationBytes) }
+
 // Encode returns an event as the service sends it. Times have milliseconds (section 2.3),
 // and amounts keep their digits. It panics if the amount is not a JSON number.
 func Encode(e payment.Event) []byte {

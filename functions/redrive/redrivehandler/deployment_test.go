@@ -142,7 +142,5 @@ func newEvent() []byte { return paymenttest.Encode(paymenttest.Event()) }
 // twoContents returns an event, and the same event with another amount.
 func twoContents() (first, other []byte) {
 	event := paymenttest.Event()
-	first = paymenttest.Encode(event)
-	event.EventData.Amount = "0.01"
-	return first, paymenttest.Encode(event)
+	return paymenttest.Encode(event), paymenttest.Encode(paymenttest.WithAmount(event, "0.01"))
 }
