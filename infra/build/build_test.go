@@ -85,6 +85,14 @@ func TestBuildTakesOnlyTheSourceOfModulesFromTheUser(t *testing.T) {
 	})
 }
 
+// The nightly tests use the module that is deployed.
+func TestMakeFIPSHasTheModuleOfTheFunctions(t *testing.T) {
+	if text, err := os.ReadFile("../../Makefile"); err != nil ||
+		!strings.Contains(string(text), "\tGOFIPS140="+FIPSModule+" go test ") {
+		t.Errorf("make fips has another module than %s: %v", FIPSModule, err)
+	}
+}
+
 // A program with fips says so itself: what go version -m shows, and crypto/fips140 when it runs on Lambda.
 func TestFIPSIsInThePrograms(t *testing.T) {
 	top := t.TempDir()

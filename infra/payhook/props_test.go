@@ -252,6 +252,43 @@ func TestSettingsAreReadFromThreePlaces(t *testing.T) {
 	}
 }
 
+// The functions are built with the FIPS module and ask for FIPS endpoints, where the Region is known to have them.
+func TestFIPSIsInTheBuildAndTheEnvironmentOfEachFunction(t *testing.T) {
+	for region, ok := range map[string]bool{"us-east-1": true, "eu-central-1": false, "": false} {
+		for _, fips := range []bool{false, true} {
+			app, built := newApp(t), []bool(nil)
+			env := &awscdk.Environment{Account: jsii.String("111122223333"), Region: &region}
+			if region == "" {
+				env = nil
+			}
+			stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{Env: env})
+			p := &Props{BaseURL: "https://a.example", AuthURL: "https://b.example", TokenManagerID: "c", UseFIPS: &fips}
+			if _, err := p.resolve(stack); (err == nil) != (ok || !fips) ||
+				err != nil && !strings.Contains(err.Error(), "UseFIPS=true: must be false in ") {
+				t.Errorf("%q, %t: %v", region, fips, err)
+			}
+			if !ok {
+				continue
+			}
+			create(stack, jsii.String("Default"), p, func(arch string, fips bool) (map[string][]byte, error) {
+				built = append(built, fips)
+				return programs("")(arch, fips)
+			})
+			if err := synthesize(app); err != nil {
+				t.Fatal(err)
+			}
+			tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+			for _, path := range functions {
+				properties := tm.get(t, path, "AWS::Lambda::Function").Properties
+				got := at(properties, "Environment", "Variables", "PAYHOOK_FIPS")
+				if fips != (got == "true") || !slices.Equal(built, []bool{fips}) {
+					t.Errorf("%q: %s: PAYHOOK_FIPS=%v, built with %v, want %t", region, path, got, built, fips)
+				}
+			}
+		}
+	}
+}
+
 // The two stacks of the section "Two Regions" of RUNBOOK.md differ only in Region and certificate.
 func TestTwoRegionsDifferOnlyInRegionAndCertificate(t *testing.T) {
 	folder, texts := t.TempDir(), map[string]string{}

@@ -190,7 +190,7 @@ func (s *Setting) written(text string, inGo bool) string {
 		return text
 	}
 	switch s.in(new(Settings)).(type) {
-	case *int:
+	case *int, **bool:
 		return text
 	case *[]string:
 		elements, _ := list(text)

@@ -580,12 +580,4 @@ func TestFIPSNeedsARegionWithTheEndpoints(t *testing.T) {
 			t.Errorf("%s: %q", region, got)
 		}
 	}
-	for _, fips := range []bool{false, true} {
-		d := settings.Settings{UseFIPS: &fips}
-		for _, function := range []string{"webhook", "redrive", "token"} {
-			if got := d.Environment(function, nil)["PAYHOOK_FIPS"] == "true"; got != fips {
-				t.Errorf("%s: %t, want %t", function, got, fips)
-			}
-		}
-	}
 }
