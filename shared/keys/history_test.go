@@ -231,44 +231,11 @@ func TestHistoriesOfAKey(t *testing.T) {
 			0   404 . new key stale 0 withdrawn
 			4m59.999s . . new key stale 1 withdrawn
 			10s .   . new unknown endpoint 1 withdrawn`,
-		"a removal that a process cannot read": `
-			0  key . idle key endpoint 1
-			1h 410 . new  key stale 1 withdrawn
-			5m .   . new  unknown endpoint 1 withdrawn
-			0  .   x new  unknown endpoint 1 table-failed
-			2m 503 . idle unavailable endpoint 1 withdrawn`,
-		"a copy that is newer than its removal": `
-			0  key .    a key endpoint 1
-			1h 410 .    a key stale 1 withdrawn
-			5m .   .    a unknown endpoint 1 withdrawn
-			1m key ...x a key endpoint 1 table-failed // the write of the key
-			1h 503 .    a key stale 1`,
-		"a copy that is newer than the table": `
-			0  key  .   a key endpoint 1
-			1h key2 ..x a key2 endpoint 1 table-failed
-			1h 503  .   a key2 stale 1
-			0  .    .   new key2 stale 0`,
-		"a key that the table never had": `
-			0   key down a   key endpoint 1 table-failed
-			1h  404 .    new unknown endpoint 1 // which says nothing about a copy
-			0   .   .    a   key stale 0
-			10s .   .    a   key stale 1 withdrawn`,
-		"a key that the table no longer has": `
-			0  key .    a   key endpoint 1
-			1h 410 down a   key stale 1 withdrawn table-failed
-			drop
-			5m .   .    a   unknown endpoint 1 withdrawn
-			0  .   .    new unknown table 0 withdrawn`,
 		"dropped": `
 			0  key . a   key endpoint 1
 			drop
 			0  .   . a   key memory 0
 			0  .   . new key endpoint 1`,
-		"a report without the table": `
-			0  key .    a   key endpoint 1
-			1h 410 down a   key stale 1 withdrawn table-failed
-			1m .   .    a   key stale 1 withdrawn
-			4m .   .    new unknown endpoint 1 withdrawn`,
 		"each call of the table fails": `
 			0   key x    new key endpoint 1 table-failed
 			0   .   .x   new key endpoint 1 table-failed

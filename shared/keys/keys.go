@@ -493,9 +493,8 @@ func (l *lookup) memory() *entry {
 	return l.usable(cmp.Or(l.keys[l.id], l.others[l.id], &entry{ID: l.id}))
 }
 
-// merge returns what applies of the entry of the table and that in memory, and remembers it. The table's applies, but a
-// copy in memory can be newer than the table's key, or the table can have lost the key. That the id has no key applies
-// to a copy only if the key was removed.
+// merge returns what applies of the entry of the table and that in memory, and remembers it. The table says when the
+// service is asked next. Of the keys and removals of both, the latest applies. The table can have lost the record.
 func (l *lookup) merge(shared *entry) *entry {
 	m, e := l.memory(), *shared
 	holds := askAgain // at most, but the clock of the process that has written the record can be ahead
@@ -507,25 +506,18 @@ func (l *lookup) merge(shared *entry) *entry {
 	} else if e.LeasedUntil.After(limit) {
 		e.LeasedUntil = limit
 	}
-	removed := e.key == nil && !e.UnknownSince.IsZero() && !e.FetchedAt.Before(m.FetchedAt)
 	switch {
 	case e.Version == "" && (m.key != nil || m.Answer != None):
 		e = *m
 		e.Version = ""
-	case m.key == nil || removed:
-	case e.key == nil || e.FetchedAt.Before(m.FetchedAt):
-		e.withKeyOf(m)
+	case e.FetchedAt.Before(m.FetchedAt):
+		e.key, e.SentAs, e.JWK, e.ExpiresAt = m.key, m.SentAs, m.JWK, m.ExpiresAt
+		e.FetchedAt, e.UnknownSince = m.FetchedAt, m.UnknownSince
 	case e.FetchedAt.Equal(m.FetchedAt) && e.UnknownSince.IsZero():
 		e.UnknownSince = m.UnknownSince // which the table does not have because a write failed
 	}
 	l.remember(&e)
 	return &e
-}
-
-// withKeyOf replaces the key of e and what belongs to it. When the service is asked next stays as it is.
-func (e *entry) withKeyOf(o *entry) {
-	e.key, e.SentAs, e.JWK, e.ExpiresAt = o.key, o.SentAs, o.JWK, o.ExpiresAt
-	e.FetchedAt, e.UnknownSince = o.FetchedAt, o.UnknownSince
 }
 
 // remember stores in memory what is known of a key id.

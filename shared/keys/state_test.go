@@ -148,11 +148,12 @@ func TestRandomHistoriesKeepThePromises(t *testing.T) {
 type history struct {
 	*world
 	*rand.Rand
-	mode    string         // what the service answers: "key0", "key1", "unknown", "refused", "unavailable"
-	answers []said         // to requests in the spelling that the service knows
-	late    []func()       // writes of processes that are frozen
-	said    []string       // for people
-	got     map[string]int // how often each case occurred
+	mode    string           // what the service answers: "key0", "key1", "unknown", "refused", "unavailable"
+	answers []said           // to requests in the spelling that the service knows
+	late    []func()         // writes of processes that are frozen
+	said    []string         // for people
+	got     map[string]int   // how often each case occurred
+	last    map[*Cache]Found // the last result of each process, if it had a key
 	wrong   string
 }
 
@@ -163,6 +164,7 @@ type said struct {
 
 func (h *history) play() {
 	h.Memory, h.mode, h.keys[id] = Memory{}, "key0", &generated(0).PublicKey
+	h.last = map[*Cache]Found{}
 	h.world.answer = func(spelling string) string {
 		asked := time.Now()
 		time.Sleep(time.Duration(h.IntN(3)) * time.Second)
@@ -189,29 +191,36 @@ func (h *history) play() {
 			h.late[n-1]()
 			h.late = h.late[:n-1]
 		}
-		h.webhook(h.IntN(len(processes)), processes)
+		h.webhook(processes[h.IntN(len(processes))])
 	}
 }
 
 // webhook looks a key up, and checks the result.
-func (h *history) webhook(n int, processes []*Cache) {
+func (h *history) webhook(process *Cache) {
 	down, spelling := h.IntN(8) == 0, spellings[max(0, h.IntN(6)-4)]
 	if down {
 		h.table.fail("down")
 	}
 	begin := time.Now()
-	found, err := processes[n].Lookup(h.Context(), spelling, sender)
+	found, err := process.Lookup(h.Context(), spelling, sender)
 	if h.IntN(6) == 0 {
 		h.late = append(h.late, func() { found.Save(h.Context()) })
 	} else {
 		found.Save(h.Context())
 	}
 	h.table.fail("")
-	h.said = append(h.said, fmt.Sprintf("%s process %d, %s, table down: %t: %s %v", begin.Sub(start), n, spelling, down,
-		found.Source, err))
+	h.said = append(h.said, fmt.Sprintf("%s process %p, %s, table down: %t: %s, withdrawn: %t, %v", begin.Sub(start),
+		process, spelling, down, found.Source, found.Withdrawn, err))
+	last := h.last[process]
+	h.last[process] = found
 	switch {
 	case found.Key != nil:
 		h.got["used"]++
+		if found.FetchedAt.Before(last.FetchedAt) ||
+			last.Withdrawn && last.FetchedAt.Equal(found.FetchedAt) && !found.Withdrawn {
+			h.wrong = "a process has forgotten what it knew"
+			return
+		}
 		if age := begin.Sub(found.FetchedAt); age >= 2*time.Hour {
 			h.wrong = fmt.Sprintf("a key is used that is %s old", age)
 		}
@@ -222,8 +231,10 @@ func (h *history) webhook(n int, processes []*Cache) {
 			}
 		}
 		h.wrong = "a key is used that the service did not return"
-	case found.Withdrawn && !h.mayRemove():
+	case found.Withdrawn && !h.mayRemove(last.FetchedAt):
 		h.wrong = "a key was removed"
+	case last.Key != nil && !found.Withdrawn && time.Since(last.FetchedAt) < 2*time.Hour:
+		h.wrong = "a process has lost a key"
 	case found.Withdrawn:
 		h.got["removed"]++
 	case spelling != id:
@@ -244,9 +255,13 @@ func (h *history) webhook(n int, processes []*Cache) {
 	}
 }
 
-// mayRemove reports whether the service refused the key, or called it unknown twice in 5 minutes or more.
-func (h *history) mayRemove() bool {
+// mayRemove reports whether the service refused a key that was fetched then, or called it unknown twice in 5 minutes or
+// more.
+func (h *history) mayRemove(fetchedAt time.Time) bool {
 	for n, last := range h.answers {
+		if last.asked.Before(fetchedAt) {
+			continue
+		}
 		for _, first := range h.answers[:n] {
 			if first.mode == "unknown" && last.mode == "unknown" && last.asked.Sub(first.at) >= 5*time.Minute {
 				return true
