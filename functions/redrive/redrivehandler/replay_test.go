@@ -12,7 +12,6 @@ import (
 
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
-	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/wire"
 )
@@ -144,31 +143,6 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 		got := d.replayed(step.event, conflict)
 		if note := d.decided(conflict, step.state); got != step.want || note != step.note {
 			t.Errorf("step %d: %+v, noted %+v, want %+v", i, got, note, step.want)
-		}
-	}
-}
-
-// Without the deadline of the invocation, Lambda could end the function before it has stored
-// the decision.
-func TestAReplayEndsBeforeItsInvocation(t *testing.T) {
-	d := withRejected(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	end, _ := ctx.Deadline()
-	calls := 0
-	d.Ledger.Before = func(ctx context.Context) error {
-		calls++
-		if got, ok := ctx.Deadline(); !ok || !got.Before(end) {
-			t.Errorf("a call has time until %s, the invocation until %s", got, end)
-		}
-		return nil
-	}
-	for name, replay := range map[string]string{"delivery": d.park(proof.Invalid, nil, newEvent()),
-		"rejected webhook": d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())}, nil)} {
-		before := calls
-		r, err := d.Handle(ctx, wire.RedriveRequest{Replay: []string{replay}, Reason: "why"})
-		if err != nil || r.Decided[0].Outcome != "accepted" || calls == before {
-			t.Errorf("%s: %+v, %v, %d calls", name, r, err, calls)
 		}
 	}
 }

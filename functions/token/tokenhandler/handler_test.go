@@ -60,9 +60,6 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		"a short lifetime": {token.Report{Outcome: token.Refreshed, Lifetime: 10 * time.Minute, WritesTooOften: true},
 			nil, Report{Outcome: token.Refreshed},
 			map[string]any{"level": "WARN", "lifetimeSeconds": 600.0, "warning": token.ShortLived}},
-		"a full secret": {token.Report{Outcome: token.Failed, WritesTooOften: true}, errors.New("full"),
-			Report{token.Failed, 0, "full"}, map[string]any{"level": "ERROR", "cause": "full",
-				"warning": token.ShortLived}},
 	} {
 		f := &functiontest.Function{T: t}
 		h := &Handler{log: f.NewLog()}

@@ -84,21 +84,8 @@ var effects = map[string]func(t *testing.T){
 		answered("revokedKeys", strings.ToUpper(functiontest.SigningKey().ID), 401, nil)(t)
 	},
 	"authentication": func(t *testing.T) {
-		ca := paymenttest.NewCA("Operator CA")
-		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
-			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
-		} {
-			e := newEndpoint(t, withAPI(t, authentication, ca))
-			signed := e.signed(t, paymenttest.Event())
-			got := [3]int{
-				e.handle(t, signed).StatusCode,
-				e.handle(t, throughAPI(unsigned([]byte(signed.Body)), ca.Client(nil))).StatusCode,
-				e.handle(t, throughAPI(signed, ca.Client(nil))).StatusCode,
-			}
-			if got != want {
-				t.Errorf("%s: answered %v, want %v", authentication, got, want)
-			}
-		}
+		TestAWebhookByMTLSNeedsOnlyACertificateAndWritesTheDaysThatItsChainLasts(t)
+		TestUnacceptedCertificatesHaveTheSameAnswer(t)
 	},
 
 	"baseUrl":         keyIsFetched,
