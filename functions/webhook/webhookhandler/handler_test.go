@@ -130,8 +130,10 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 	bad := e.request(t, paymenttest.Webhook{Payload: []byte(`{"CANARY":"CANARY","CANARY":1}`)})
 	e.Bus.Reject = func(bus.Entry) error { return &bus.EntryError{Fault: bus.OfEntry, Code: "InvalidArgument"} }
 	answers := fmt.Sprint(e.handle(t, good), e.handle(t, bad))
-	bad.Headers["x-svc-key-id"], bad.Headers["x-svc-timestamp"] = "CANARY", "CANARY"
-	answers += fmt.Sprint(e.handle(t, bad))
+	for _, header := range []string{"x-svc-key-id", "x-svc-timestamp"} { // what is no key id is not logged as one
+		bad.Headers[header] = "CANARY"
+		answers += fmt.Sprint(e.handle(t, bad))
+	}
 	for _, secret := range []string{"CANARY", good.Headers["x-svc-signature"], bad.Headers["x-svc-signature"]} {
 		if strings.Contains(e.Log.String(), secret) || strings.Contains(answers, secret) {
 			t.Errorf("%q is in the log or the answer", secret)
