@@ -234,8 +234,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 	var failed, unfit, pending error
 	for n, done := range results {
 		found := cmp.Or(done.Found, &ledger.Item{}) // zero: it was published or dismissed a window ago
-		same := found.Digest == items[n].Digest
-		problem := problemOf(version, found.State, same)
+		s := situationOf(version, &items[n], found)
 		switch {
 		case done.Err != nil:
 			result.Unrecorded++
@@ -245,18 +244,19 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			result.Recorded++
 			result.Pending++
 			continue
-		case problem != "":
-			unfit = fmt.Errorf("%w: "+problem, ContentUnavailable, items[n].EventID)
-		case found.State == ledger.Pending:
-			pending = StillPending
+		}
+		if problem := s.problem(items[n].EventID); problem == StillPending {
+			pending = problem
+		} else {
+			unfit = cmp.Or(problem, unfit)
 		}
 		switch {
 		case version == wire.FirstContent: // nothing is counted, since nothing is written
-		case !same:
+		case s.stored == wire.FirstContent:
 			result.Conflicts++
 		default:
 			result.Duplicates++
-			if found.State == ledger.Pending {
+			if s.state == ledger.Pending {
 				result.PendingDuplicates++
 			}
 		}
@@ -275,20 +275,58 @@ func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) 
 	return results, err
 }
 
-// problemOf returns why a version of the event %[2]s is not available, if the ledger has that or the other one in a
-// state; "" if it is.
-func problemOf(version wire.Content, state ledger.State, same bool) string {
-	switch {
-	case version == wire.FirstContent && same:
-		return "the ledger has the parked version of %[2]s, and not the first"
-	case state == ledger.Parked && same:
-		return "the parked version of %[2]s is parked as the event %[2]s: replay or dismiss that"
-	case state == ledger.Parked:
-		return "the first version of %[2]s is parked and not on the bus: replay or dismiss the event %[2]s first"
-	case version == wire.FirstContent && state == ledger.Dismissed:
-		return "the first version of %[2]s was dismissed and is not on the bus: dismiss the conflict as well"
+// situation is what decides about an event in conflict: which content a person chose, and which one the ledger has in
+// which state.
+type situation struct {
+	choice, stored wire.Content
+	state          ledger.State
+}
+
+// situationOf returns the situation of an item in conflict with what was found; the zero item stands for none.
+func situationOf(choice wire.Content, item, found *ledger.Item) situation {
+	if found.Digest == item.Digest {
+		return situation{choice, wire.ParkedContent, found.State}
 	}
-	return ""
+	return situation{choice, wire.FirstContent, found.State}
+}
+
+const (
+	firstContent, parkedContent = wire.FirstContent, wire.ParkedContent
+
+	notFirst = "the ledger has the parked content and not the first: choose the parked one, or dismiss the conflict"
+	isParked = "the first content is parked and not on the bus: replay or dismiss the event first"
+
+	dismissed = "the first content was dismissed and is not on the bus: dismiss the conflict too"
+	another   = "the parked content is parked as an event of its own: replay or dismiss that event"
+)
+
+// undecided has the situations in which a replay does not decide a conflict: with ContentUnavailable and what a person
+// does first, or StillPending and "". In all others, the first content is on the bus if it was chosen, or the parked one
+// is or will be.
+var undecided = map[situation]string{
+	{firstContent, firstContent, ledger.Pending}:    "",
+	{firstContent, firstContent, ledger.Parked}:     isParked,
+	{firstContent, firstContent, ledger.Dismissed}:  dismissed,
+	{firstContent, parkedContent, ledger.Pending}:   notFirst,
+	{firstContent, parkedContent, ledger.Published}: notFirst,
+	{firstContent, parkedContent, ledger.Parked}:    notFirst,
+	{firstContent, parkedContent, ledger.Dismissed}: notFirst,
+	{parkedContent, firstContent, ledger.Pending}:   "",
+	{parkedContent, firstContent, ledger.Parked}:    isParked,
+	{parkedContent, parkedContent, ledger.Pending}:  "",
+	{parkedContent, parkedContent, ledger.Parked}:   another,
+}
+
+// problem returns why a conflict about an event is not decided; nil if it is.
+func (s situation) problem(eventID string) error {
+	switch why, ok := undecided[s]; {
+	case !ok:
+		return nil
+	case why == "":
+		return StillPending
+	default:
+		return fmt.Errorf("%w: event %s: %s", ContentUnavailable, eventID, why)
+	}
 }
 
 // inConflict returns the events of a parked delivery that are in conflict.

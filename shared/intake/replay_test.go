@@ -56,8 +56,8 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 
 // Both versions are never on their way together, and the cause says truly what is on the bus.
 func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
-	const parked = "the first version of ID is parked and not on the bus: replay or dismiss the event ID first"
-	const dismissed = "the first version of ID was dismissed and is not on the bus: dismiss the conflict as well"
+	const parked = "event ID: the first content is parked and not on the bus: replay or dismiss the event first"
+	const dismissed = "event ID: the first content was dismissed and is not on the bus: dismiss the conflict too"
 	const pending = "intake: an event is recorded and not published yet: redrive publishes or parks it; repeat the " +
 		"replay later"
 	outcomes := map[string]intake.Outcome{"": intake.Accepted, parked: intake.ContentUnavailable,
@@ -139,24 +139,38 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// A conflict whose parked version was replayed is decided once the event is.
-func TestAConflictWhoseParkedVersionIsParkedAsAnEventWaitsForIt(t *testing.T) {
-	w := newWorld(t)
-	_, other, _, p := w.conflict()
-	id := idOf(t, other)
-	w.replay(p, wire.ParkedContent)
-	w.bus.Fails = broken
-	if r := w.run(1, time.Minute); r.Parked != 1 {
-		t.Fatalf("%+v", r)
-	}
-	for version, cause := range map[wire.Content]string{
-		wire.ParkedContent: "the parked version of " + id + " is parked as the event " + id +
-			": replay or dismiss that",
-		wire.FirstContent: "the ledger has the parked version of " + id + ", and not the first",
-	} {
-		if r := w.replay(p, version); r.Outcome != intake.ContentUnavailable || r.Recorded != 0 ||
-			errText(r.Err) != "intake: that version is not available: "+cause {
-			t.Errorf("%s: %+v", version, r)
+// After the parked content was replayed, the ledger has it: the first one cannot be chosen any more.
+func TestAConflictWhoseParkedContentWasReplayed(t *testing.T) {
+	const unavailable = "intake: that version is not available: event "
+	for state, parked := range map[ledger.State]string{ledger.Published: "", ledger.Dismissed: "",
+		ledger.Pending: "redrive publishes or parks it; repeat the replay later",
+		ledger.Parked:  "the parked content is parked as an event of its own: replay or dismiss that event"} {
+		w := newWorld(t)
+		_, other, _, p := w.conflict()
+		id := idOf(t, other)
+		w.replay(p, wire.ParkedContent)
+		switch state {
+		case ledger.Published:
+			w.redrive()
+		case ledger.Parked, ledger.Dismissed:
+			w.bus.Fails = broken
+			w.run(1, time.Minute)
+		}
+		var err error
+		if state == ledger.Dismissed {
+			err = w.dismissEvent(id)
+		}
+		if i := w.item(other); i.State != state || err != nil {
+			t.Fatalf("it is %s, not %s: %v", i.State, state, err)
+		}
+		r := w.replay(p, wire.FirstContent)
+		if want := unavailable + id + ": the ledger has the parked content and not the first: choose the parked one, " +
+			"or dismiss the conflict"; errText(r.Err) != want || r.Outcome != intake.ContentUnavailable {
+			t.Errorf("%s: %+v", state, r)
+		}
+		if r := w.replay(p, wire.ParkedContent); !strings.HasSuffix(errText(r.Err), parked) ||
+			r.Done() != (parked == "") || (r.Recorded == 1) != (state == ledger.Dismissed) {
+			t.Errorf("%s: %+v", state, r)
 		}
 	}
 }
