@@ -198,7 +198,8 @@ func TestALineNamesWhatBecameOfAnEvent(t *testing.T) {
 	defer server.Close()
 	p.service.simulated.SetWebhookURL(server.URL + webhookPath)
 	for _, kind := range []wire.Flaw{"", paymenttest.Duplicate, paymenttest.Conflict} {
-		if _, err := p.service.simulated.Do(t.Context(), wire.ControlRequest{Send: &wire.Order{Kind: kind}}); err != nil {
+		order := wire.ControlRequest{Send: &wire.Order{Kind: kind}}
+		if _, err := p.service.simulated.Do(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
 	}

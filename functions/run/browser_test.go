@@ -172,7 +172,8 @@ func TestAHostilePagePressesNoButton(t *testing.T) {
 		if got := tab.evaluate("got"); got != "rejected,rejected,rejected,rejected" {
 			t.Errorf("%s reads answers: %v", from, got)
 		}
-		if _, last := p.screen.feed.after(0); last > 0 || p.service.simulated.Key().ID != key || p.stack.busDown.Load() {
+		_, last := p.screen.feed.after(0)
+		if last > 0 || p.service.simulated.Key().ID != key || p.stack.busDown.Load() {
 			t.Errorf("%s had an effect", from)
 		}
 	}

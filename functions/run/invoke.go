@@ -114,8 +114,9 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 			return event, nil
 		}
 	}
-	r, err := p.service.simulated.Sender().Request(ctx, paymenttest.Webhook{URL: "https://localhost/?" + e.RawQueryString,
-		Method: e.RequestContext.HTTP.Method, Payload: payload, ContentType: e.Headers["content-type"]})
+	r, err := p.service.simulated.Sender().Request(ctx, paymenttest.Webhook{
+		URL: "https://localhost/?" + e.RawQueryString, Method: e.RequestContext.HTTP.Method, Payload: payload,
+		ContentType: e.Headers["content-type"]})
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +151,8 @@ func (p *process) print(ctx context.Context, function string, r result) {
 		fmt.Fprintf(p.screen.out, "published  source %s, detail-type %s, detail %s\n", e.Source, e.DetailType, e.Detail)
 	}
 	if b, err := tokens.NewReader(&p.stack.token).Bearer(ctx); err == nil && function == "token" {
-		fmt.Fprintf(p.screen.out, "stored     a token of %d characters that expires at %s\n", len(b.AccessToken.Reveal()),
-			b.ExpiresAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(p.screen.out, "stored     a token of %d characters that expires at %s\n",
+			len(b.AccessToken.Reveal()), b.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintln(p.screen.out)
 }

@@ -71,7 +71,8 @@ func (p *process) flags() *flag.FlagSet {
 		"separated by spaces; a value with spaces can be in quotes: KEY='A B'", func(text string) error {
 		return settings.ParsePairs(p.given, text, settings.AllExcept("baseUrl", "authUrl")) // they have flags
 	})
-	f.StringVar(&p.service.baseURL, "base-url", "", "the base `URL` of a payment service that is not simulated, for keys")
+	f.StringVar(&p.service.baseURL, "base-url", "",
+		"the base `URL` of a payment service that is not simulated, for keys")
 	f.StringVar(&p.service.authURL, "auth-url", "", "the base `URL` of its token endpoint")
 	f.Func("forward", "post each event that is published to a program on this machine, at this `URL`, once and in\n"+
 		"EventBridge's envelope; its answer is shown", func(text string) error {

@@ -120,8 +120,8 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(did.response.StatusCode)
 	_, _ = io.WriteString(w, did.response.Body)
-	p.screen.say("webhook", fmt.Sprintf("%d %s  %s  %s", did.response.StatusCode, did.Outcome, did.DeliveryID, did.Cause),
-		did)
+	p.screen.say("webhook", fmt.Sprint(did.response.StatusCode, " ", did.Outcome, "  ", did.DeliveryID, "  ",
+		did.Cause), did)
 	_ = http.NewResponseController(w).Flush()
 }
 

@@ -12,8 +12,8 @@ import (
 
 func TestItAnswersInvocations(t *testing.T) {
 	answer := awstest.Main(t, main, "webhook",
-		[]string{settings.LedgerTableEnv, settings.KeysTableEnv, settings.LargeEventBucketEnv, settings.ParkingBucketEnv,
-			settings.EventBusNameEnv},
+		[]string{settings.LedgerTableEnv, settings.KeysTableEnv, settings.LargeEventBucketEnv,
+			settings.ParkingBucketEnv, settings.EventBusNameEnv},
 		`{"version":"2.0","requestContext":{"http":{"method":"DELETE"}}}`, 2)
 	if !strings.HasPrefix(answer, `response {"statusCode":405,`) {
 		t.Errorf("got %s", answer)
@@ -32,7 +32,8 @@ func TestTheConnectionToTheKeyEndpointIsOpenedAheadIfItCanBeUsed(t *testing.T) {
 		{settings.BySignature, settings.BearerToken, nil, 0}, {settings.ByBoth, "none", x509.NewCertPool(), 0},
 	} {
 		var conf settings.Config
-		conf.Authentication, conf.KeyEndpointAuth, conf.ServiceCAs, conf.KeyEndpoint = c.authentication, c.auth, c.cas, base
+		conf.Authentication, conf.KeyEndpointAuth = c.authentication, c.auth
+		conf.ServiceCAs, conf.KeyEndpoint = c.cas, base
 		if got := ahead(conf); len(got) != c.want || c.want > 0 && got[0] != base {
 			t.Errorf("%+v: %v", c, got)
 		}

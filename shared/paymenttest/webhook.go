@@ -265,10 +265,10 @@ func Nameless() payment.Event {
 	return e
 }
 
-// Noted returns e in JSON, with a further member note of so many bytes.
-func Noted(e payment.Event, bytes int) []byte {
+// Noted returns e in JSON, with a further member note of a size in bytes.
+func Noted(e payment.Event, size int) []byte {
 	text := Encode(e)
-	return fmt.Appendf(text[:len(text)-1], `,"note":"%s"}`, strings.Repeat("x", bytes))
+	return fmt.Appendf(text[:len(text)-1], `,"note":"%s"}`, strings.Repeat("x", size))
 }
 
 // NotJSON returns a payload that is no delivery.

@@ -84,13 +84,14 @@ func (d *deployment) ledger() *ledger.Ledger {
 func (d *deployment) signed(reason proof.Reason, events ...[]byte) proof.Proof {
 	d.T.Helper()
 	id := uuid.New().String()
+	key := functiontest.SigningKey()
 	p := proof.Proof{
 		Reason: reason, StoredAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
-		Timestamp: signature.FormatTime(noon), KeyID: functiontest.SigningKey().ID,
-		JWK: keys.FormatJWK(functiontest.SigningKey().ID, &functiontest.SigningKey().Private.PublicKey),
+		Timestamp: signature.FormatTime(noon), KeyID: key.ID,
+		JWK: keys.FormatJWK(key.ID, &key.Private.PublicKey),
 	}
 	var err error
-	if p.Signature, err = signature.Sign(functiontest.SigningKey().Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
+	if p.Signature, err = signature.Sign(key.Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
 		d.T.Fatal(err)
 	}
 	return p

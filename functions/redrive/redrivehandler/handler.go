@@ -160,9 +160,9 @@ func (h *Handler) decide(ctx context.Context, e wire.RedriveRequest) (out wire.R
 	e.Replay, e.Dismiss = nil, nil
 	for _, name := range names {
 		r, err := one(ctx, name, e)
-		result := wire.Decided{Name: name, Outcome: r.Outcome.Name, Cause: lambdaruntime.Cause(err), Recorded: r.Recorded,
-			Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates, Conflicts: r.Conflicts,
-			Parked: r.Parked, Unverified: r.Unverified, LargeEventEnds: r.LargeEventEnds}
+		result := wire.Decided{Name: name, Outcome: r.Outcome.Name, Cause: lambdaruntime.Cause(err),
+			Recorded: r.Recorded, Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates,
+			Conflicts: r.Conflicts, Parked: r.Parked, Unverified: r.Unverified, LargeEventEnds: r.LargeEventEnds}
 		level := slog.LevelInfo
 		if err != nil || r.Err != nil {
 			level = slog.LevelWarn

@@ -189,7 +189,8 @@ func TestWhatNeedsNoReplayIsDismissed(t *testing.T) {
 	}
 	d.decided(missing, proof.Open)
 	long := strings.Repeat("x", proof.MaxNote)
-	for _, e := range []wire.RedriveRequest{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"}, {Reason: long}} {
+	for _, e := range []wire.RedriveRequest{{}, {Reason: " "}, {Replay: []string{name}, Reason: "why"},
+		{Reason: long}} {
 		e.Dismiss = []string{name}
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)

@@ -24,7 +24,7 @@ import (
 // The line of a run is what an operator reads, and what alarms and the dashboard count.
 func TestTheLineAndTheReportOfARun(t *testing.T) {
 	some := intake.Redriven{Oldest: time.Minute,
-		RedriveCounts: wire.RedriveCounts{Found: 7, Leased: 6, Published: 3, Failed: 2, Parked: 1}}
+		Found: 7, Leased: 6, Published: 3, Failed: 2, Parked: 1}
 	counts := func(c wire.RedriveCounts) intake.Redriven { return intake.Redriven{RedriveCounts: c} }
 	for name, test := range map[string]struct {
 		run  intake.Redriven
@@ -37,9 +37,9 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		"no time": {counts(wire.RedriveCounts{Left: true}), map[string]any{"level": "WARN", "left": true}, "<nil>"},
 		"not marked": {counts(wire.RedriveCounts{Unmarked: 1}),
 			map[string]any{"level": "ERROR", "unmarked": 1.0}, "<nil>"},
-		"not published": {intake.Redriven{RedriveCounts: wire.RedriveCounts{Failed: 1}, PublishErr: errors.New("no")},
+		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
 			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, "<nil>"},
-		"the ledger can't be read": {intake.Redriven{RedriveCounts: wire.RedriveCounts{Errors: 2}, Unread: true,
+		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true,
 			Err: errors.New("index"), PublishErr: errors.New("no")}, map[string]any{"level": "ERROR",
 			"errors": 2.0, "cause": "index", "OldestPending": nil}, "redrive: index"},
 	} {
@@ -99,8 +99,8 @@ func (*silentBus) Find(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Without the permission, or if EventBridge does not answer, it is not known whether the bus exists, and a run publishes.
-// A look-up that is not answered leaves most of the time of an invocation to the run. One without a deadline ends.
+// Without the permission, or if EventBridge does not answer, it is not known whether the bus exists. Then a run
+// publishes. A look-up that is not answered leaves most of the time of an invocation to the run. One without a deadline ends.
 func TestARunDoesNotWaitForTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deploy(t, nil)

@@ -74,7 +74,7 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	var values []lambdaruntime.Value
 	if r.Known {
 		l.Remaining = new(r.Remaining.Round(time.Millisecond).Seconds())
-		values = append(values, lambdaruntime.Value{Metric: settings.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
+		values = []lambdaruntime.Value{{Metric: settings.TokenShortfallMetric, Value: r.Shortfall.Seconds()}}
 	}
 	if r.WritesTooOften {
 		l.Warning = token.ShortLived

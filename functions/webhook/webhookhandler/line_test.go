@@ -18,7 +18,8 @@ import (
 func written(t *testing.T, authentication string, r intake.Result, a answer) map[string]any {
 	t.Helper()
 	f := &functiontest.Function{T: t}
-	(&Handler{conf: settings.Config{Authentication: authentication}, log: f.NewLog()}).write(t.Context(), r, a, attempt{})
+	h := &Handler{conf: settings.Config{Authentication: authentication}, log: f.NewLog()}
+	h.write(t.Context(), r, a, attempt{})
 	return f.Line()
 }
 
