@@ -56,7 +56,7 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 	add("Operate it", p.statusCommand(), p.explainCommand(), p.parkedCommand(),
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
-		evidenceCommand(p.Program), p.reconcileCommand())
+		p.evidenceCommand(), p.reconcileCommand())
 	addHelp(root)
 	return root
 }

@@ -21,9 +21,9 @@ import (
 )
 
 // evidenceCommand returns the commands for the records of accepted deliveries.
-func evidenceCommand(p *cli.Program) *cobra.Command {
+func (p *program) evidenceCommand() *cobra.Command {
 	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
-		verifyCommand(p), findCommand(p))
+		verifyCommand(p.Program), p.findCommand())
 }
 
 func verifyCommand(p *cli.Program) *cobra.Command {

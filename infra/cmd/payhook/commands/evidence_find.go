@@ -20,7 +20,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
-	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
@@ -28,7 +27,7 @@ import (
 	"payhook.example/shared/signature"
 )
 
-func findCommand(p *cli.Program) *cobra.Command {
+func (p *program) findCommand() *cobra.Command {
 	var in Section
 	var out string
 	cmd := &cobra.Command{
@@ -46,8 +45,8 @@ func findCommand(p *cli.Program) *cobra.Command {
 			}
 			return in.Check(p.Now())
 		},
-		RunE: p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
-			return find(ctx, p, d, strings.ToLower(args[0]), in, out)
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
+			return find(ctx, p.Program, s, strings.ToLower(args[0]), in, out)
 		}),
 	}
 	in.Flags(cmd.Flags())
@@ -61,8 +60,8 @@ const longest = 31 * 24 * time.Hour
 
 // around returns where the records of an event are. The time of a record is that of the service's clock, or of
 // another event of the delivery. When S3 stored it is the time of the recording.
-func around(ctx context.Context, d *stack.Stack, id string) (in Section, err error) {
-	item, known, err := ledger.Find(ctx, dynamodb.NewLedgerReader(dynamodb.NewClient(d.AWS), d.LedgerTable), id, false)
+func around(ctx context.Context, s *connected, id string) (in Section, err error) {
+	item, known, err := ledger.Find(ctx, s.ledger, id, false)
 	if err == nil && !known {
 		err = cli.Usage("the ledger has no event with this id (any more): give the time with --from and --to, " +
 			"also for a deliveryId")
@@ -86,19 +85,19 @@ type found struct {
 	Object     string    `json:"object"`
 }
 
-func find(ctx context.Context, p *cli.Program, d *stack.Stack, id string, in Section,
+func find(ctx context.Context, p *cli.Program, s *connected, id string, in Section,
 	folder string) (err error) {
-	if err := hasEvidence(d); err != nil {
+	if err := hasEvidence(s.Stack); err != nil {
 		return err
 	}
 	if in.From.IsZero() {
-		if in, err = around(ctx, d, id); err != nil {
+		if in, err = around(ctx, s, id); err != nil {
 			return err
 		}
 	}
 	var all []Object
 	problems, count := 0, p.Counter("record", "records")
-	if err := Scan(ctx, d.S3(), d.EvidenceBucket, in, func(o Object) {
+	if err := Scan(ctx, s.S3(), s.EvidenceBucket, in, func(o Object) {
 		count(1)
 		if has(o.Proof, id) {
 			all = append(all, o)

@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -29,8 +28,8 @@ import (
 	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/stack"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/proof"
@@ -82,18 +81,23 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 	return text
 }
 
-// run runs the command below evidence.
-func run(ctx context.Context, args ...string) (out, stderr string, status int) {
-	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: time.Now, Stack: &served}
-	root := p.Root()
-	root.AddCommand(evidenceCommand(p))
-	status = p.Run(ctx, root, append([]string{"evidence", "--region", "eu-north-1"}, args...))
-	return o.String(), e.String(), status
+// served returns a world whose AWS has a bucket with evidence, which is also that of the usual variables.
+func served(t *testing.T, b bucket) *world {
+	w := newWorld(t)
+	w.bucket, w.at.EvidenceBucket = b, "evidence-1"
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": *w.at.AWS.BaseEndpoint, "AWS_REGION": "eu-north-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
+		t.Setenv(name, value)
+	}
+	t.Chdir(t.TempDir())
+	return w
 }
 
-// served is the stack of what serve serves.
-var served stack.Stack
+// proofs calls a command below evidence.
+func (w *world) proofs(args ...string) (out, stderr string, status int) {
+	return w.operate(append([]string{"evidence", "--region", "eu-north-1"}, args...)...)
+}
 
 // folder writes files into a folder.
 func folder(t *testing.T, files map[string][]byte) string {
@@ -112,6 +116,7 @@ func folder(t *testing.T, files map[string][]byte) string {
 }
 
 func TestVerifyCounts(t *testing.T) {
+	w := newWorld(t)
 	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), when)
 	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), when))
 	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), when)
@@ -145,7 +150,7 @@ func TestVerifyCounts(t *testing.T) {
 		"not signed, with keys": {intact, trusted, [4]int{1, 0, 1, 0}, []string{mtls}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, stderr, status := run(t.Context(), "verify", "--json", test.folder, "--keys", test.keys)
+			out, stderr, status := w.proofs("verify", "--json", test.folder, "--keys", test.keys)
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			var problems []string
 			for _, line := range lines[:len(lines)-1] {
@@ -166,12 +171,13 @@ func TestVerifyCounts(t *testing.T) {
 		})
 	}
 	const want = "verified=1  notSigned=1\n"
-	if out, _, status := run(t.Context(), "verify", intact); out != want || status != 0 {
+	if out, _, status := w.proofs("verify", intact); out != want || status != 0 {
 		t.Errorf("%d, %s", status, out)
 	}
 }
 
 func TestWhatCannotBeVerified(t *testing.T) {
+	w := newWorld(t)
 	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), when))})
 	for message, test := range map[string]struct {
 		args   []string
@@ -184,14 +190,15 @@ func TestWhatCannotBeVerified(t *testing.T) {
 		"open missing":           {[]string{files, "--keys", "missing"}, cli.StatusUsage},
 		"one: not the requested": {[]string{files, "--keys", files}, cli.StatusUsage},
 	} {
-		out, stderr, status := run(t.Context(), append([]string{"verify"}, test.args...)...)
+		out, stderr, status := w.proofs(append([]string{"verify"}, test.args...)...)
 		if status != test.status || !strings.Contains(stderr, message) {
 			t.Errorf("%s: %d, %s%s", message, status, out, stderr)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if out, stderr, status := run(ctx, "verify", files); status != cli.StatusInterrupted || out != "" {
+	w.ctx = ctx
+	if out, stderr, status := w.proofs("verify", files); status != cli.StatusInterrupted || out != "" {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -201,16 +208,11 @@ func TestWhatCannotBeVerified(t *testing.T) {
 	}
 }
 
-// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. It also has the
-// answer of DynamoDB. A version without content is a delete marker. Some versions are times: when
+// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. A version without content is a delete marker. Some versions are times: when
 // they were stored.
 type bucket map[string][]byte
 
 func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("X-Amz-Target") != "" { // of DynamoDB
-		w.Write(b["ledger"])
-		return
-	}
 	query := r.URL.Query()
 	if !query.Has("versions") {
 		name := strings.TrimPrefix(r.URL.Path, "/evidence-1/") + "?" + query.Get("versionId")
@@ -280,27 +282,8 @@ func versionOrder(x, y string) int {
 	return strings.Compare(versionY, versionX)
 }
 
-// account sets the place of AWS, and its usual variables.
-func account(t *testing.T, endpoint string) {
-	served = stack.Stack{AWS: stack.EmulatorConfig(endpoint, "eu-north-1"),
-		EvidenceBucket: "evidence-1", LedgerTable: "ledger"}
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "eu-north-1",
-		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
-		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
-		t.Setenv(name, value)
-	}
-	t.Chdir(t.TempDir())
-}
-
 // lockEnd is the end of the lock of each record.
 var lockEnd = time.Date(2026, 3, 2, 12, 0, 1, 0, time.UTC)
-
-func serve(t *testing.T, b bucket) {
-	t.Helper()
-	server := httptest.NewServer(b)
-	t.Cleanup(server.Close)
-	account(t, server.URL)
-}
 
 func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	b := bucket{}
@@ -336,11 +319,11 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			changed := maps.Clone(b)
 			maps.Copy(changed, test.further)
-			serve(t, changed)
+			w := served(t, changed)
 			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
 				test.verified, test.damaged, test.versions)
 			for _, args := range [][]string{{"s3://evidence-1/accepted/2562/2026/01/"}, nil} {
-				out, stderr, status := run(t.Context(), append([]string{"verify", "--json"}, args...)...)
+				out, stderr, status := w.proofs(append([]string{"verify", "--json"}, args...)...)
 				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
 					!strings.Contains(out, test.message) {
 					t.Errorf("%q: %d, %s%s", args, status, out, stderr)
@@ -348,32 +331,33 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 			}
 		})
 	}
-	serve(t, b)
-	_, stderr, status := run(t.Context(), "verify", "s3://evidence-1/accepted/2562/2027")
+	w := served(t, b)
+	_, stderr, status := w.proofs("verify", "s3://evidence-1/accepted/2562/2027")
 	if status != cli.StatusFailed ||
 		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2562/2027") {
 		t.Errorf("%d, %s", status, stderr)
 	}
-	account(t, "http://127.0.0.1:1")
-	if _, stderr, status := run(t.Context(), "verify", "s3://evidence-1"); status != cli.StatusUnreachable {
+	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+	if _, stderr, status := w.proofs("verify", "s3://evidence-1"); status != cli.StatusUnreachable {
 		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
-// item returns the answer of DynamoDB for an event.
-func item(id string, recorded, event time.Time) []byte {
-	return fmt.Appendf(nil, `{"Responses":{"ledger":[{"eventId":{"S":%q},"digest":{"B":%q},`+
-		`"recordedAt":{"N":"%d"},"eventTimestamp":{"N":"%d"}}]}}`, id,
-		base64.StdEncoding.EncodeToString(make([]byte, 32)), recorded.UnixMilli(), event.UnixMilli())
+// recorded adds an event to the ledger.
+func (w *world) recorded(id string, recorded, event time.Time) {
+	w.table.Write(w.t.Context(), []ledger.Write{{Item: ledger.Item{EventID: id, State: ledger.Published,
+		RecordedAt: recorded, EventTimestamp: event}}})
 }
 
 func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	id := r.EventIDs[0]
-	item := func(recorded, event time.Time) []byte { return item(id, recorded, event) }
+	item := func(recorded, event time.Time) func(*world) {
+		return func(w *world) { w.recorded(id, recorded, event) }
+	}
 	day := 24 * time.Hour
 	for name, test := range map[string]struct {
-		ledger  []byte
+		ledger  func(*world)
 		args    string
 		status  int
 		message string
@@ -384,7 +368,7 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"parked and replayed ten days later": {item(when.Add(10*day), when.Add(-time.Minute)), id, 0, ""},
 		"recorded long after the event":      {item(when.Add(40*day), when), id, 1, "no record of"},
 		"recorded three hours later":         {item(when.Add(3*time.Hour), when.Add(3*time.Hour)), id, 1, "--from"},
-		"expired":                            {[]byte("{}"), id, cli.StatusUsage, "--from and --to"},
+		"expired":                            {nil, id, cli.StatusUsage, "--from and --to"},
 		"a range of days":                    {nil, id + " --from 2026-01-30 --to 2026-01-31", 0, ""},
 		"a range of hours":                   {nil, id + " --from 2026-01-31T12 --to 2026-01-31T12", 0, ""},
 		"the hour before":                    {nil, id + " --from 2026-01-31T10 --to 2026-01-31T11", 1, "no record"},
@@ -396,8 +380,11 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"no id":   {nil, "x", cli.StatusUsage, "is not a UUID"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{"ledger": test.ledger, r.Name() + "?1": encoded(t, r)})
-			out, stderr, status := run(t.Context(), append([]string{"find"}, strings.Fields(test.args)...)...)
+			w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
+			if test.ledger != nil {
+				test.ledger(w)
+			}
+			out, stderr, status := w.proofs(append([]string{"find"}, strings.Fields(test.args)...)...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				(status == 0) != strings.Contains(out, "verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)
@@ -407,9 +394,10 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 			}
 		})
 	}
-	served.EvidenceBucket = ""
+	w := served(t, nil)
+	w.at.EvidenceBucket = ""
 	for _, args := range [][]string{{"find", id}, {"verify"}} {
-		if _, stderr, status := run(t.Context(), args...); status != cli.StatusUsage ||
+		if _, stderr, status := w.proofs(args...); status != cli.StatusUsage ||
 			!strings.Contains(stderr, "evidence is off") {
 			t.Errorf("%q: %d, %s", args, status, stderr)
 		}
@@ -422,33 +410,23 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now.EventTimestamp, later.EventTimestamp = when.Add(10*time.Hour), when.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
 	other := "accepted/2562/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
-	b := bucket{"ledger": item(now.EventID, when, now.EventTimestamp),
-		r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
+	b := bucket{r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
 		strings.Replace(other, "01-31", "02-28", 1): nil, "accepted/2562/2027/01/01/00/x?1": []byte("x"),
 		"accepted/2562/2028/01/01/00/x?1": []byte("x")}
-	lists := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("versions") {
-			lists++
-		}
-		b.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	account(t, server.URL)
-	out, stderr, status := run(t.Context(), "find", now.EventID)
+	w := served(t, b)
+	w.recorded(now.EventID, when, now.EventTimestamp)
+	out, stderr, status := w.proofs("find", now.EventID)
 	if status != 1 || strings.Count(out, "certificate verifies") != 1 ||
-		strings.Contains(stderr, other[:40]) || lists != 4 { // of the settings, and of two versions each
-		t.Errorf("%d, %d lists, %s%s", status, lists, out, stderr)
+		strings.Contains(stderr, other[:40]) || w.reads["versions"] != 4 { // of the settings, and of two versions each
+		t.Errorf("%d, %d lists, %s%s", status, w.reads["versions"], out, stderr)
 	}
 }
 
 // The hour of a record is that of the service's clock.
 func TestTheRecordOfAClockThatIsAheadIsFound(t *testing.T) {
-	now := time.Now().UTC()
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), now.Add(time.Hour))
-	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
-	out, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from",
-		now.Format("2006-01-02T15"))
+	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon.Add(time.Hour))
+	w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
+	out, stderr, status := w.proofs("find", r.DeliveryID, "--from", noon.Format("2006-01-02T15"))
 	if status != 0 || !strings.Contains(out, "verifies") {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
@@ -494,8 +472,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := also(first)
 			maps.Copy(b, test.further)
-			serve(t, b)
-			out, stderr, status := run(t.Context(), "find", event.EventID, "--json", "--from", "2026-01-30", "--to",
+			w := served(t, b)
+			out, stderr, status := w.proofs("find", event.EventID, "--json", "--from", "2026-01-30", "--to",
 				"2026-02-01")
 			lines, results := strings.Split(strings.TrimSuffix(out, "\n"), "\n"), strings.Split(test.results, "\n")
 			if status != test.status || len(lines) != len(results) || !strings.Contains(stderr, test.message) {
@@ -562,7 +540,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), when),
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+			w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
 			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
 			name, err := proof.ParseName(r.Name())
 			if err != nil {
@@ -571,7 +549,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			at := name.At.Format(time.DateOnly)
 			// A folder of any name.
 			const out = "it's $(touch pwned) é"
-			text, stderr, status := run(t.Context(), "find", id, "--from", at, "--to", at, "--out", out)
+			text, stderr, status := w.proofs("find", id, "--from", at, "--to", at, "--out", out)
 			if status != 0 || !strings.Contains(stderr, out+" has the first record, with payment data") ||
 				strings.Contains(stderr, "/accepted/") {
 				t.Fatalf("%d, %s%s", status, text, stderr)
@@ -590,7 +568,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(out, r.Name())); err != nil || !bytes.Equal(got, encoded(t, r)) {
 				t.Error(err)
 			}
-			if text, stderr, status := run(t.Context(), "verify", out); status != 0 {
+			if text, stderr, status := w.proofs("verify", out); status != 0 {
 				t.Errorf("%d, %s%s", status, text, stderr)
 			}
 			_, commands, _ := strings.Cut(stderr, "OpenSSL:\n")
@@ -692,9 +670,9 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 		"another key than ours": {one, "verify --keys " + others, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.b["ledger"] = item(id, when, when)
-			serve(t, test.b)
-			out, stderr, status := run(t.Context(), strings.Fields(test.args)...)
+			w := served(t, test.b)
+			w.recorded(id, when, when)
+			out, stderr, status := w.proofs(strings.Fields(test.args)...)
 			if status != test.status || strings.Contains(out+stderr, "touch") ||
 				strings.Contains(out+stderr, "pwned") ||
 				strings.ContainsFunc(strings.ReplaceAll(out+stderr, "\n", ""),
@@ -715,7 +693,7 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 	files := map[string][]byte{good.Name(): encoded(t, good)}
 	for name, text := range b {
 		name, _, _ = strings.Cut(name, "?")
-		if len(path.Base(name)) < 250 && filepath.IsLocal(name) && text != nil && name != "ledger" {
+		if len(path.Base(name)) < 250 && filepath.IsLocal(name) && text != nil {
 			files[strings.TrimSuffix(name, ".json")+".json"] = text
 		}
 	}
@@ -728,13 +706,14 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 	}
 	names := filesIn(t, copies)
 	want := fmt.Sprintf(`"verified":1,"damaged":%d,`, len(names)-1)
-	out, stderr, status := run(t.Context(), "verify", "--json", copies)
+	out, stderr, status := newWorld(t).proofs("verify", "--json", copies)
 	if status != 1 || !strings.Contains(out, want) || strings.Contains(out+stderr, "touch") || len(names) < 20 {
 		t.Errorf("%d files, %d, %s%s, want %s", len(names), status, out, stderr, want)
 	}
 }
 
 func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
+	w := newWorld(t)
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	other := r
 	other.LockDays = 30
@@ -761,7 +740,7 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := folder(t, map[string][]byte{test.name: test.text})
-			out, stderr, status := run(t.Context(), "verify", filepath.Join(at, test.verify))
+			out, stderr, status := w.proofs("verify", filepath.Join(at, test.verify))
 			if status != test.status {
 				t.Errorf("%d, %s%s", status, out, stderr)
 			}
@@ -772,7 +751,7 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	if err := os.Symlink(at, link); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := run(t.Context(), "verify", link); status != 0 {
+	if out, stderr, status := w.proofs("verify", link); status != 0 {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
@@ -780,7 +759,7 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 // What was in the folder could be taken for a part of the record.
 func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
-	serve(t, bucket{r.Name() + "?1": encoded(t, r)})
+	w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
 	used, empty := folder(t, map[string][]byte{"a": nil}), t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(used, link); err != nil {
@@ -790,7 +769,7 @@ func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 		filepath.Join(used, "a"): cli.StatusUsage, filepath.Join(used, "a", "b"): cli.StatusUsage, empty: 0,
 		filepath.Join(t.TempDir(), "a", "b"): 0,
 		"/proc/new":                          cli.StatusFailed} {
-		text, stderr, status := run(t.Context(), "find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
+		text, stderr, status := w.proofs("find", r.DeliveryID, "--from", "2026-01-31", "--out", out)
 		if status != want || strings.Contains(text, "verifies") != (want != cli.StatusUsage) ||
 			strings.Contains(stderr, "openssl") != (want == 0) {
 			t.Errorf("%s: %d, %s%s", out, status, text, stderr)
@@ -814,12 +793,12 @@ func TestTheRecordsOfEverySettingAreFound(t *testing.T) {
 			b[r.Name()+"?"+lockEnd.Add(-time.Second).Format(time.RFC3339)] = nil // which hides a folder
 		}
 	}
-	serve(t, b)
-	out, stderr, status := run(t.Context(), "find", event.EventID, "--from", "2026-01-31", "--to", "2026-01-31")
+	w := served(t, b)
+	out, stderr, status := w.proofs("find", event.EventID, "--from", "2026-01-31", "--to", "2026-01-31")
 	if status != 1 || strings.Count(out, "verifies") != 5 || strings.Count(stderr, "delete marker") != 1 {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
-	out, _, _ = run(t.Context(), "verify")
+	out, _, _ = w.proofs("verify")
 	if !strings.Contains(out, "verified=5  versions=1\n") {
 		t.Error(out)
 	}

@@ -48,6 +48,7 @@ type world struct {
 	parking     objects.Memory
 	largeEvents objects.Memory
 	evidence    objects.Memory
+	bucket      bucket // with versions, in S3; nil: none
 	at          stack.Stack
 	down        bool                  // the tables
 	noToken     bool                  // it may not be read
@@ -131,6 +132,11 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 			</GetCallerIdentityResponse>`, callerARN)
 	case r.Header.Get("X-Amz-Target") == "Logs_20140328.FilterLogEvents":
 		w.filterLogEvents(out, r)
+	case w.bucket != nil && strings.HasPrefix(r.URL.Path, "/evidence-1"):
+		if r.URL.Query().Has("versions") {
+			w.reads["versions"]++
+		}
+		w.bucket.ServeHTTP(out, r)
 	case w.missing != "" && r.Method == http.MethodPost:
 		out.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintf(out, `{"__type":"com.amazonaws#%s","message":"not found"}`, w.missing)
