@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"encoding/json/v2"
 	"fmt"
@@ -19,19 +18,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/stack"
 )
 
-// cloudWatch is a log group of CloudWatch Logs. A page has two
-// events, and each third page is empty. It is not safe for concurrent use.
+// cloudWatch has the log groups of the functions, which are named /logs/webhook and so on. A page has two events, and
+// each third page is empty. It is not safe for concurrent use.
 type cloudWatch struct {
-	events []event
+	events map[string][]event // by the function
 	pages  int
 	starts []int64 // of the readings
-	// replays are the messages of the log group of redrive.
-	replays []event
 	// fail, if set, answers with a status, unless it is 0, by the number of pages before it.
-	fail func(group string, page int) (status int, code string)
+	fail func(function string, page int) (status int, code string)
 }
 
 type event struct {
@@ -40,29 +36,41 @@ type event struct {
 	Message   string `json:"message"`
 }
 
-// add adds a log event, at so many seconds after noon.
+// add adds a log event of the webhook function, at so many seconds after noon.
 func (c *cloudWatch) add(seconds int, message string) {
-	at := noon.Add(time.Duration(seconds) * time.Second).UnixMilli()
-	c.events = append(c.events, event{strconv.Itoa(len(c.events)), at, message})
-	slices.SortStableFunc(c.events, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
+	c.log("webhook", noon.Add(time.Duration(seconds)*time.Second), message)
+}
+
+func (c *cloudWatch) log(function string, at time.Time, message string) {
+	if c.events == nil {
+		c.events = map[string][]event{}
+	}
+	all := append(c.events[function], event{fmt.Sprint(function, len(c.events[function])), at.UnixMilli(), message})
+	slices.SortStableFunc(all, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
+	c.events[function] = all
 }
 
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		LogGroupName, NextToken string
-		StartTime               int64
+		LogGroupName, FilterPattern, NextToken string
+		StartTime                              int64
 	}
-	if err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true)); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
+	err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true))
+	function, known := strings.CutPrefix(in.LogGroupName, "/logs/")
+	status, code := 0, ""
+	switch pattern := strings.TrimPrefix(in.FilterPattern, "{ $.msg = "); {
+	case !known:
+		status, code = http.StatusBadRequest, "ResourceNotFoundException"
+	case err != nil || pattern != in.FilterPattern && !strings.HasPrefix(pattern, strconv.Quote(function)) &&
+		!(function == "redrive" && strings.HasPrefix(pattern, `"replay"`)):
+		status, code = http.StatusBadRequest, fmt.Sprintf("%s: %s %v", function, pattern, err)
+	case c.fail != nil:
+		status, code = c.fail(function, c.pages)
+	}
+	if c.pages++; status != 0 {
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
 		return
-	}
-	c.pages++
-	if c.fail != nil {
-		if status, code := c.fail(in.LogGroupName, c.pages-1); status != 0 {
-			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
-			return
-		}
 	}
 	if in.NextToken == "" {
 		c.starts = append(c.starts, in.StartTime)
@@ -71,22 +79,15 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Events    []event `json:"events"`
 		NextToken string  `json:"nextToken,omitempty"`
 	}
-	if in.LogGroupName == "/redrive" {
-		early := func(e event) bool { return e.Timestamp < in.StartTime }
-		out.Events = slices.DeleteFunc(slices.Clone(c.replays), early)
-	}
 	skip, _ := strconv.Atoi(in.NextToken)
-	from := slices.IndexFunc(c.events, func(e event) bool { return e.Timestamp >= in.StartTime })
-	if from >= 0 && in.LogGroupName == "/webhook" {
-		rest := c.events[from:][min(skip, len(c.events)-from):]
-		n := min(len(rest), 2)
-		if c.pages%3 == 0 {
-			n = 0
-		}
-		out.Events = rest[:n]
-		if n < len(rest) {
-			out.NextToken = strconv.Itoa(skip + n)
-		}
+	rest := slices.DeleteFunc(slices.Clone(c.events[function]), func(e event) bool { return e.Timestamp < in.StartTime })
+	rest = rest[min(skip, len(rest)):]
+	n := min(len(rest), 2)
+	if c.pages%3 == 0 {
+		n = 0
+	}
+	if out.Events = rest[:n]; n < len(rest) {
+		out.NextToken = strconv.Itoa(skip + n)
 	}
 	json.MarshalWrite(w, out)
 }
@@ -101,7 +102,7 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return &tail{client, map[string]string{"webhook": "/webhook", "redrive": "/redrive"}, noon, map[string]time.Time{}}
+	return &tail{client, map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive"}, noon, map[string]time.Time{}}
 }
 
 func texts(entries []entry) string {
@@ -167,12 +168,13 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 }
 
 func TestNothingIsMissedAfterAnOutage(t *testing.T) {
-	c := &cloudWatch{replays: []event{{"r", noon.UnixMilli(), "redrive"}}}
+	c := &cloudWatch{}
+	c.log("redrive", noon, "redrive")
 	for _, text := range []string{"a", "b", "c"} {
 		c.add(0, text)
 	}
-	c.fail = func(group string, page int) (status int, code string) {
-		if group == "/redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
+	c.fail = func(function string, page int) (status int, code string) {
+		if function == "redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
 			return http.StatusServiceUnavailable, "InternalError"
 		}
 		return 0, ""
@@ -212,16 +214,10 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 // callLogs runs payhook logs against c.
 func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
 	t.Helper()
-	server := httptest.NewServer(c)
-	defer server.Close()
-	var o, e bytes.Buffer
-	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) },
-		Stack: &stack.Stack{AWS: stack.EmulatorConfig(server.URL, "us-east-1"),
-			Logs: map[string]string{"webhook": "/webhook", "redrive": "/redrive"}}}
-	root := p.Root()
-	root.AddCommand(logsCommand(p))
-	status = p.Run(t.Context(), root, append([]string{"logs"}, args...))
-	return o.String(), e.String(), status
+	w := newWorld(t)
+	w.now, w.logs = noon.Add(time.Minute), c
+	delete(w.at.Logs, "token")
+	return w.operate(append([]string{"logs"}, args...)...)
 }
 
 func TestRoutineLinesAreLeftOut(t *testing.T) {
@@ -301,11 +297,12 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
 	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
 	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
-	at := noon.Add(20 * time.Second).UnixMilli()
-	c.replays = []event{{"1", at, `{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`},
-		{"2", at, `{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`},
+	for _, line := range []string{`{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`,
+		`{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`,
 		// One event of the delivery is published. The others may not be recorded.
-		{"3", at, `{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`}}
+		`{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`} {
+		c.log("redrive", noon.Add(20*time.Second), line)
+	}
 
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	want := []notAccepted{
@@ -318,15 +315,7 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 		{second(13), second(13), 1, 0, "function-failed", "timeout", "", "", "r13", ""},
 	}
 	out, stderr, status := callLogs(t, c, "--not-accepted", "--json")
-	var got []notAccepted
-	for line := range strings.Lines(out) {
-		var n notAccepted
-		if err := json.Unmarshal([]byte(line), &n, json.RejectUnknownMembers(true)); err != nil {
-			t.Fatal(err)
-		}
-		n.First, n.Last = n.First.UTC(), n.Last.UTC()
-		got = append(got, n)
-	}
+	got := documents[notAccepted](t, out)
 	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed ||
 		!strings.Contains(stderr, "7 webhooks were not accepted in the last 10m") {
 		t.Errorf("%d, %s (-want +got)\n%s", status, stderr, diff)

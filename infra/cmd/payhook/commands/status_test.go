@@ -121,18 +121,18 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "NOT HEALTHY", "; the last refresh failed: the endpoint answered 503 " +
 			"payhook logs token --since 1h --stack Bank --region r"},
 		"a store that cannot be read": {func(w *world) {
-			w.logged["token"] = []string{`{"msg":"token","outcome":"failed","cause":"the secret: out of time"}`}
+			w.log("token", `{"msg":"token","outcome":"failed","cause":"the secret: out of time"}`)
 		}, "NOT HEALTHY", "it is not known whether there is a valid token; the last refresh failed: the secret: out"},
 		"a secret that is marked for deletion": {func(w *world) {
-			w.logged["token"] = []string{`{"msg":"token","outcome":"failed","cause":"the secret with the token: ` +
-				`Secrets Manager GetSecretValue: InvalidRequestException"}`}
+			w.log("token", `{"msg":"token","outcome":"failed","cause":"the secret with the token: `+
+				`Secrets Manager GetSecretValue: InvalidRequestException"}`)
 		}, "NOT HEALTHY", "infra/RUNBOOK.md, \"What is"},
 		"a refresh that worked since": {func(w *world) {
 			w.logToken(time.Hour, time.Hour, "")
-			w.logged["token"] = append([]string{`{"msg":"token","cause":"x"}`}, w.logged["token"]...)
+			w.logs.log("token", noon.Add(-2*time.Minute), `{"msg":"token","cause":"x"}`)
 		}, "healthy", "token     ok     valid for 59m"},
 		"a token function that does not run": {func(w *world) {
-			w.logged["token"] = append(w.logged["token"], "START", "REPORT", `{"msg":"else"}`, "{", "x")
+			w.log("token", `{"msg":"token"}`, "START", "REPORT", `{"msg":"else"}`, "{", "x")
 		}, "NOT HEALTHY", "token     attention  the token function has logged nothing for 5m\n" +
 			"                       payhook logs token --since 1h --all --stack Bank --region r\n"},
 		"every answer": {func(w *world) {
@@ -144,27 +144,26 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"one stranger at night": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "healthy",
 			"webhooks  ok     0 accepted, 3 × 401 in 15m"},
 		"401 by outcome": {func(w *world) {
-			w.logged["webhook"] = []string{`{"msg":"webhook","status":401,"outcome":"too long ago"}`,
+			w.log("webhook", `{"msg":"webhook","status":401,"outcome":"too long ago"}`,
 				`{"msg":"webhook","status":401,"outcome":"signature-invalid"}`,
-				`{"msg":"webhook","status":200,"outcome":"accepted"}`, "START"}
-			w.logged["webhook"] = append([]string{`{"msg":"webhook","status":401,"outcome":"key-unknown"}`,
-				`{"msg":"webhook","status":401,"outcome":"signature-invalid"}`}, w.logged["webhook"][2:]...)
+				`{"msg":"webhook","status":200,"outcome":"accepted"}`, "START")
 		}, "healthy", "3 × 401 in 15m; 401 in the last 3m: 1 signature-invalid\n"},
 		"no 401, no reading": {func(w *world) {
 			delete(w.metrics, "Payhook Unauthenticated")
 			w.denied = "FilterLogEvents of webhook"
 		}, "healthy", "webhooks  ok     17 accepted in 15m\n"},
 		"a part of many 401": {func(w *world) {
-			w.logged["webhook"], w.pages = []string{`{"msg":"webhook","status":401,"outcome":"key-unknown"}`}, 1000
-		}, "healthy", "401 in the last 3m: 10 key-unknown, and more that were not read"},
+			for range 100 {
+				w.logs.add(-60, `{"msg":"webhook","status":401,"outcome":"key-unknown"}`)
+			}
+		}, "healthy", "401 in the last 3m: 14 key-unknown, and more that were not read"},
 		"redrive fails": {func(w *world) {
 			w.add(ledger.Pending, time.Hour)
-			w.logged["redrive"] = []string{`{"msg":"redrive","cause":"old"}`,
-				`{"msg":"redrive","cause":"PutEvents: denied"}`}
+			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive","cause":"PutEvents: denied"}`)
 		}, "healthy", "pending   ok     1 event, the oldest for 1h; redrive: PutEvents: denied\n"},
 		"redrive works": {func(w *world) {
 			w.add(ledger.Pending, time.Second)
-			w.logged["redrive"] = []string{`{"msg":"redrive","cause":"old"}`, `{"msg":"redrive"}`}
+			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive"}`)
 		}, "healthy", "pending   ok     1 event, the oldest for 1s\n"},
 		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
 			"pending   ok     nothing is pending\n"},

@@ -57,9 +57,8 @@ type world struct {
 	redrive func(wire.RedriveRequest) (payload string, err error)
 	setting map[string]string // of the functions, by the environment variables
 
-	logged  map[string][]string         // the lines of the functions, the last one of a minute ago
-	pages   int                         // of a log that are not empty, and have a token for the next; 0: one
-	reads   map[string]int              // of pages, by function
+	logs    *cloudWatch
+	lists   int                         // calls that list versions
 	missing string                      // the code of AWS for what does not exist any more
 	metrics map[string]float64          // the values, by dimension, a space, and name
 	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
@@ -74,10 +73,16 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context(), reads: map[string]int{},
+	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context(),
 		metrics: map[string]float64{"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
-			"Payhook-token-life": types.StateValueOk}, logged: map[string][]string{}}
+			"Payhook-token-life": types.StateValueOk}}
+	w.logs = &cloudWatch{fail: func(function string, _ int) (status int, code string) {
+		if w.denied == "FilterLogEvents of "+function {
+			return http.StatusBadRequest, "AccessDeniedException"
+		}
+		return 0, ""
+	}}
 	w.logToken(time.Hour, 59*time.Minute, "")
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
@@ -131,10 +136,10 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)
 	case r.Header.Get("X-Amz-Target") == "Logs_20140328.FilterLogEvents":
-		w.filterLogEvents(out, r)
+		w.logs.ServeHTTP(out, r)
 	case w.bucket != nil && strings.HasPrefix(r.URL.Path, "/evidence-1"):
 		if r.URL.Query().Has("versions") {
-			w.reads["versions"]++
+			w.lists++
 		}
 		w.bucket.ServeHTTP(out, r)
 	case w.missing != "" && r.Method == http.MethodPost:
@@ -344,8 +349,15 @@ func (w *world) deny(operation string) error {
 // logToken sets the line of the token function, with more members.
 func (w *world) logToken(lifetime, left time.Duration, more string) {
 	const line = `{"msg":"token","outcome":"fresh","lifetimeSeconds":%g,"remainingSeconds":%g%s}`
-	w.logged["token"] = []string{fmt.Sprintf(line,
-		lifetime.Seconds(), left.Seconds(), more)}
+	w.log("token", fmt.Sprintf(line, lifetime.Seconds(), left.Seconds(), more))
+}
+
+// log sets the lines of a function, one a minute, the last one of a minute ago.
+func (w *world) log(function string, lines ...string) {
+	delete(w.logs.events, function)
+	for i, line := range lines {
+		w.logs.log(function, w.now.Add(time.Duration(i-len(lines))*time.Minute), line)
+	}
 }
 
 func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
@@ -407,47 +419,4 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}
 	}
 	return out, nil
-}
-
-func (w *world) filterLogEvents(out http.ResponseWriter, r *http.Request) {
-	var in struct {
-		LogGroupName, FilterPattern, NextToken string
-		StartTime                              int64
-	}
-	if err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true)); err != nil {
-		w.t.Error(err)
-	}
-	function, found := strings.CutPrefix(in.LogGroupName, "/logs/")
-	if !found {
-		out.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(out, `{"__type":%q}`, w.missing)
-		return
-	}
-	if !strings.HasPrefix(in.FilterPattern, fmt.Sprintf("{ $.msg = %q", function)) {
-		w.t.Errorf("%s: %s", in.LogGroupName, in.FilterPattern)
-	}
-	if w.deny("FilterLogEvents of "+function) != nil {
-		out.WriteHeader(http.StatusBadRequest)
-		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
-		return
-	}
-	w.reads[function]++
-	type event struct {
-		Timestamp int64  `json:"timestamp"`
-		Message   string `json:"message"`
-	}
-	page := struct {
-		Events    []event `json:"events"`
-		NextToken string  `json:"nextToken,omitempty"`
-	}{}
-	for i, line := range w.logged[function] {
-		at := w.now.Add(-time.Minute - time.Duration(len(w.logged[function])-1-i)*time.Minute).UnixMilli()
-		if at >= in.StartTime {
-			page.Events = append(page.Events, event{at, line})
-		}
-	}
-	if w.reads[function] < w.pages {
-		page.NextToken = "more"
-	}
-	json.MarshalWrite(out, page)
 }
