@@ -50,9 +50,46 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"keys misses#1 --drop":                      "must be a UUID",
 		"keys --drop":                               "takes ID",
 		"keys --drop " + id:                         "--reason is missing",
+
+		"explain -c foo=1":                                       "-c foo=1: foo: ",
+		"explain -c foo":                                         `-c foo: "foo" must be KEY=VALUE`,
+		"explain -c nothing=1":                                   "-c nothing=1",
+		"explain --key-id nope":                                  "--key-id nope: must be a UUID",
+		"explain -c baseUrl=http://a.example":                    "-c baseUrl=http://a.example: must be an https URL",
+		"explain -c timestampTolerance=1x":                       "-c timestampTolerance=1x: must be",
+		"explain -c archiveRetention=1d":                         "archiveRetention cannot be set here",
+		"explain -c signatureHeader=A -c keyIdLocation=header:a": "-c keyIdLocation=header:a: must differ",
+
+		"reconcile":                                     "takes FILE",
+		"reconcile missing":                             "no such file",
+		"reconcile - --by amount":                       "must be one of eventId",
+		"reconcile - --by paymentRequestId":             "--from",
+		"reconcile - --by deliveryId":                   "--from",
+		"reconcile - --from 2026-01-31":                 "the setting evidence is off",
+		"reconcile - --to 2026-01-31":                   "--to needs --from",
+		"reconcile - --from 2026-02-01 --to 2026-01-31": "--from is after --to",
+		"reconcile - --column x":                        `no column "x"`,
+
+		"logs wehook":                  `invalid argument "wehook" for "payhook logs"`,
+		"logs token":                   "the stack has no function token",
+		"logs --since=soon":            `invalid argument "soon" for "--since" flag: must be a duration such as 90s`,
+		"logs --since=-1h":             `invalid argument "-1h" for "--since" flag: must be a duration`,
+		"logs --not-accepted --follow": "--not-accepted takes no",
+		"logs --not-accepted webhook":  "--not-accepted takes no",
+		"logs --not-accepted --all":    "--not-accepted takes no",
+
+		"evidence verify a b":                      "accepts at most 1 arg",
+		"evidence verify --keys missing":           "open missing",
+		"evidence verify":                          "evidence is off",
+		"evidence find " + id:                      "evidence is off",
+		"evidence find " + id + " --to 2026-02-01": "--to needs --from",
+		"evidence find " + id + " --from noon":     "must be as",
+		"evidence find x":                          "is not a UUID",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)
+			delete(w.at.Logs, "token")
+			w.answer = strings.NewReader(id)
 			out, err := w.expect(cli.StatusUsage, strings.Fields(call)...)
 			w.contains(err, says, "payhook: ")
 			if out != "" || len(w.requests) > 0 {

@@ -216,7 +216,6 @@ func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, 
 	t.Helper()
 	w := newWorld(t)
 	w.now, w.logs = noon.Add(time.Minute), c
-	delete(w.at.Logs, "token")
 	return w.operate(append([]string{"logs"}, args...)...)
 }
 
@@ -248,24 +247,6 @@ func TestRoutineLinesAreLeftOut(t *testing.T) {
 		if out, stderr, status := callLogs(t, c, args...); status != 0 || out != "" ||
 			!strings.HasPrefix(stderr, "nothing was logged") {
 			t.Errorf("%q: %d, %q, %q", args, status, out, stderr)
-		}
-	}
-}
-
-func TestWrongUsageIsNamed(t *testing.T) {
-	c := &cloudWatch{}
-	for args, want := range map[string]string{
-		"wehook":                  `invalid argument "wehook" for "payhook logs"`,
-		"token":                   "the stack has no function token",
-		"--since=soon":            `invalid argument "soon" for "--since" flag: must be a duration such as 90s`,
-		"--since=-1h":             `invalid argument "-1h" for "--since" flag: must be a duration`,
-		"--not-accepted --follow": "--not-accepted takes no",
-		"--not-accepted webhook":  "--not-accepted takes no",
-		"--not-accepted --all":    "--not-accepted takes no",
-	} {
-		if _, stderr, status := callLogs(t, c, strings.Fields(args)...); status != cli.StatusUsage ||
-			!strings.HasPrefix(stderr, "payhook: "+want) {
-			t.Errorf("%s: %d, %q", args, status, stderr)
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json/v2"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/stack"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -342,25 +339,6 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 			}
 		} else if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%.200q: %v", text, err)
-		}
-	}
-}
-
-func TestWrongUsageIsReportedBeforeAWSIsUsed(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "list")
-	if err := os.WriteFile(file, []byte(uuid.New().String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range []string{"", "missing", file + " --by amount", file + " --by paymentRequestId",
-		file + " --by deliveryId", file + " --from 2026-01-31", file + " --to 2026-01-31",
-		file + " --from 2026-02-01 --to 2026-01-31", file + " --column x"} {
-		var out bytes.Buffer
-		p := &cli.Program{Out: &out, Err: &out, Now: time.Now, Stack: &stack.Stack{}} // without evidence
-		root := p.Root()
-		root.AddCommand((&program{p, connect}).reconcileCommand())
-		status := p.Run(t.Context(), root, append([]string{"reconcile"}, strings.Fields(args)...))
-		if status != cli.StatusUsage {
-			t.Errorf("%q: %d %s", args, status, &out)
 		}
 	}
 }
