@@ -66,23 +66,6 @@ func list(value any) []any {
 	return []any{value}
 }
 
-// The name of a bucket is no proof of its owner, also not that of a setting.
-func TestFunctionsUseOnlyBucketsOfTheAccount(t *testing.T) {
-	for _, conf := range []map[string]any{{"evidence": "7y", "storeRejected": "1h"},
-		{"largeEventBucket": "old-large-events", "parkingBucket": "old-parking"}} {
-		tm := payhook(t, conf)
-		for role := range tm.all(t, "AWS::IAM::Role") {
-			for _, s := range tm.statements(t, role) {
-				text := fmt.Sprint(s["Action"], s["Resource"])
-				want := map[string]any{"StringEquals": map[string]any{"aws:ResourceAccount": "AWS::AccountId"}}
-				if strings.Contains(text, "s3:") && !cmp.Equal(s["Condition"], any(want)) {
-					t.Errorf("%s: %s with the condition %v", role, text, s["Condition"])
-				}
-			}
-		}
-	}
-}
-
 // The emulator must be able to deploy what is left, also of options that it does not have. The data is deleted with the
 // stack; the reviewed templates show that all others retain it.
 func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
@@ -205,25 +188,6 @@ func TestEveryAlarmSaysWhatToDo(t *testing.T) {
 	}
 	if diff := cmp.Diff(described, created); diff != "" || len(created) > 15 { // a person cannot know more
 		t.Errorf("%d alarms (-alarms.txt, sorted +template)\n%s", len(created), diff)
-	}
-}
-
-// AWS accepts at most two days, and a warm-up of another alarm would only delay it.
-func TestOnlyAlarmsOnMissingDataWarmUp(t *testing.T) {
-	for silence, minutes := range map[string]float64{"1h": 60, "6h": 360, "7d": 2880} {
-		got := map[string]any{}
-		for path, alarm := range payhook(t, map[string]any{"alarmSilence": silence}).all(t, "AWS::CloudWatch::Alarm") {
-			if warmUp := alarm.Properties["WarmUpConfiguration"]; warmUp != nil {
-				got[filepath.Base(path)] = warmUp
-			}
-		}
-		want := map[string]any{}
-		for name, minutes := range map[string]float64{"oldest-pending": 5, "token-life": 3, "silence": minutes} {
-			want[name] = map[string]any{"WarmUpPeriodDurationInMinutes": minutes}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", silence, diff)
-		}
 	}
 }
 

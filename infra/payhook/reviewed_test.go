@@ -36,8 +36,8 @@ var reviewed = []struct {
 	{"existing.txt", map[string]any{
 		"domainName": "hook.bank.example", "certificateArn": someCertificate,
 		"ledgerTable": "old-ledger", "largeEventBucket": "old-large-events", "parkingBucket": "old-parking",
-		"protectBus":       false,
-		"archiveRetention": "off", "encryption": someKey,
+		"protectBus": false, "archiveRetention": "off", "encryption": someKey,
+		"alarmSilence": "7d", // of which AWS warms alarms up for two days at most
 	}},
 	{"numbers.txt", map[string]any{
 		"webhookTimeout": "12s", "webhookConcurrency": 50, "successStatus": 202, "eventBusName": "payments",
