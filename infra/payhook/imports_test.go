@@ -58,9 +58,11 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		// The main package of a function creates the stores with which its handler makes its calls. So a handler also
 		// runs with stores in memory.
 		{"a handler runs with every store", []string{"-deps", "./functions/webhook/webhookhandler",
-			"./functions/redrive/redrivehandler", "./functions/token/tokenhandler"}, "payhook.example/shared/intake", sdk, ""},
+			"./functions/redrive/redrivehandler", "./functions/token/tokenhandler"},
+			"payhook.example/shared/intake", sdk, ""},
 		{"a first result needs Go alone, and no time to compile what it does not use",
-			[]string{"-deps", "-tags=lambda.norpc", "./functions/run"}, "payhook.example/functions/webhook/webhookhandler",
+			[]string{"-deps", "-tags=lambda.norpc", "./functions/run"},
+			"payhook.example/functions/webhook/webhookhandler",
 			sdk + "|" + deployment + `|^(testing|net/rpc|github\.com/spf13/cobra)(/|$)`, ""},
 		// Instead of the first, see newAPIResource. An app with a canary imports the second itself.
 		{"the first deployment compiles every package of the CDK that the app links", []string{"-deps", "./infra"},

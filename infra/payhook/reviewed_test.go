@@ -27,10 +27,10 @@ var reviewed = []struct {
 }{
 	{"default.txt", nil},
 	{"everything.txt", map[string]any{
-		"keyEndpointAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter", "encryption": "cmk",
-		"evidence": "7y", "storeRejected": "1h", "alarmSilence": "6h",
-		"allowedNetworks": []any{"192.0.2.0/24", "::/1"}, "logRetentionDays": nil, "subnetIds": someSubnets["subnetIds"],
-		"securityGroupIds": someSubnets["securityGroupIds"],
+		"keyEndpointAuth": "bearer", "alarmEmail": "ops@payments.example", "tokenStore": "parameter",
+		"encryption": "cmk", "evidence": "7y", "storeRejected": "1h", "alarmSilence": "6h",
+		"allowedNetworks": []any{"192.0.2.0/24", "::/1"}, "logRetentionDays": nil,
+		"subnetIds": someSubnets["subnetIds"], "securityGroupIds": someSubnets["securityGroupIds"],
 	}},
 	{"clientcertificates.txt", mtls("both")},
 	{"existing.txt", map[string]any{

@@ -107,9 +107,9 @@ func TestFunctionsKnowWhatTheirSettingsSay(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if f.LedgerTable != "the-"+settings.LedgerTableEnv || f.EventBusName != "the-"+settings.EventBusNameEnv ||
-		f.LargeEventBucket != "the-"+settings.LargeEventBucketEnv || f.ParkingBucket != "the-"+settings.ParkingBucketEnv ||
-		f.Verification["timestampLocation"] != "query:at" || f.Verification["timestampTolerance"] != "5m" ||
-		len(f.Verification) != len(settings.ReadBy("verify")) {
+		f.LargeEventBucket != "the-"+settings.LargeEventBucketEnv ||
+		f.ParkingBucket != "the-"+settings.ParkingBucketEnv || f.Verification["timestampLocation"] != "query:at" ||
+		f.Verification["timestampTolerance"] != "5m" || len(f.Verification) != len(settings.ReadBy("verify")) {
 		t.Errorf("%+v", f)
 	}
 	f, err = parseConfig("token", map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:1/"})
@@ -141,7 +141,8 @@ func TestEnvironmentsAreChecked(t *testing.T) {
 	}{
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1m", "PAYHOOK_TIMESTAMP_TOLERANCE": "off"}, nil},
 		{"webhook", map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1s", "PAYHOOK_KEY_ENDPOINT_AUTH": "basic",
-			settings.StoreRejectedUntilEnv: "tomorrow"}, []string{"PAYHOOK_KEY_ENDPOINT_AUTH=basic: must be none or bearer",
+			settings.StoreRejectedUntilEnv: "tomorrow"}, []string{
+			"PAYHOOK_KEY_ENDPOINT_AUTH=basic: must be none or bearer",
 			"PAYHOOK_DEDUPLICATION_WINDOW=1s: must be", settings.StoreRejectedUntilEnv + ": parsing time"}},
 		{"webhook", map[string]string{"PAYHOOK_KEY_ENDPOINT_AUTH": "bearer"},
 			[]string{settings.TokenSecretEnv + ": is required"}},
@@ -210,9 +211,9 @@ func TestAFunctionHasTheSameConfigurationWithAndWithoutAPackage(t *testing.T) {
 		defer os.Remove(outside)
 	}
 	resources := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
-		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking", settings.EventBusNameEnv: "bus",
-		settings.EvidenceBucketEnv: "evidence", settings.TokenSecretEnv: "token", settings.APIIDEnv: "api",
-		settings.CredentialsSecretEnv: "pair"}
+		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
+		settings.EventBusNameEnv: "bus", settings.EvidenceBucketEnv: "evidence", settings.TokenSecretEnv: "token",
+		settings.APIIDEnv: "api", settings.CredentialsSecretEnv: "pair"}
 	required := "baseUrl=https://a.example authUrl=https://b.example tokenManagerId=m serviceCA=" +
 		filepath.Join(folder, settings.ServiceCAFile) + " "
 	mtls := "domainName=hooks.bank.example hostedZoneId=Z1 truststore=" +

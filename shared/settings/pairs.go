@@ -28,7 +28,7 @@ func ParsePairs(to map[string]string, text string, among []*Setting) error {
 		case !slices.ContainsFunc(among, named) && slices.ContainsFunc(declared, named):
 			return fmt.Errorf("%s cannot be set here", key)
 		case !slices.ContainsFunc(among, named):
-			return fmt.Errorf("%s: %s", key, Unknown(key, among))
+			return fmt.Errorf("%s: %s", key, unknown(key, among))
 		}
 		to[key], text = value, found[5]
 	}

@@ -102,12 +102,12 @@ func ReadFile(name string) (map[string]string, error) {
 func Texts(members map[string]any) (map[string]string, error) {
 	texts := map[string]string{}
 	for key, member := range members {
-		text, err := textOf(member)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+		if member == nil {
+			continue
 		}
-		if member != nil {
-			texts[key] = text
+		var err error
+		if texts[key], err = textOf(member); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 	}
 	return texts, nil
@@ -115,12 +115,8 @@ func Texts(members map[string]any) (map[string]string, error) {
 
 func textOf(value any) (string, error) {
 	switch v := value.(type) {
-	case nil:
-		return "", nil
-	case string:
-		return v, nil
-	case bool:
-		return strconv.FormatBool(v), nil
+	case string, bool:
+		return fmt.Sprint(v), nil
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case []any:
@@ -147,7 +143,7 @@ func (s Settings) Parse(stack Stack) (Settings, error) {
 	r.relations()
 	for _, key := range slices.Sorted(maps.Keys(s.given)) {
 		if !slices.ContainsFunc(declared, func(d *Setting) bool { return d.Key == key }) {
-			r.problem(s.given[key].shown(nil), Unknown(key, declared))
+			r.problem(s.given[key].shown(nil), unknown(key, declared))
 		}
 	}
 	return r.to, r.err()
@@ -172,9 +168,9 @@ func (s Settings) StackName() string {
 	return name
 }
 
-// Unknown returns the problem of a key that is none of the settings, with the one that was probably meant: of the
+// unknown returns the problem of a key that is none of the settings, with the one that was probably meant: of the
 // longer key, at least two thirds are a common beginning and end. Case does not matter.
-func Unknown(key string, among []*Setting) string {
+func unknown(key string, among []*Setting) string {
 	problem, best := "no such setting", 0.0
 	for _, s := range among {
 		a, b := strings.ToLower(key), strings.ToLower(s.Key)

@@ -295,9 +295,10 @@ func others() map[string]string {
 			texts[s.Key] = s.Example
 		}
 	}
-	maps.Copy(texts, map[string]string{"keyEndpointAuth": "bearer", "credentialEncoding": "form", "authentication": "both",
-		"successStatus": "201", "timestampTolerance": "off", "keyMaxAge": "25h", "deduplicationWindow": "40d",
-		"largeEventRetention": "never", "archiveRetention": "off", "webhookTimeout": "12s"})
+	maps.Copy(texts, map[string]string{"keyEndpointAuth": "bearer", "credentialEncoding": "form",
+		"authentication": "both", "successStatus": "201", "timestampTolerance": "off", "keyMaxAge": "25h",
+		"deduplicationWindow": "40d", "largeEventRetention": "never", "archiveRetention": "off",
+		"webhookTimeout": "12s"})
 	return texts
 }
 
