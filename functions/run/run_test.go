@@ -100,7 +100,7 @@ func TestAWrongCallSaysWhatIsWrong(t *testing.T) {
 		`make up SETTINGS="authentication=mtls"`:                     {"--setting", "authentication=mtls"},
 		`make up SETTINGS="authentication=both"`:                     {"invoke", "--setting=authentication=both"},
 		"sucessStatus: no such setting; did you":                     {"--setting", "sucessStatus=200"},
-		"successStatus=9 (--setting): must be a status":              {"--setting", "keyEndpointAuth=bearer successStatus=9"},
+		"successStatus=9 (--setting): must be a status":              {"--setting", "evidence=7d successStatus=9"},
 		"logRetentionDays=8 (--setting): must be one of":             {"--setting", "logRetentionDays=8"},
 		"keyMaxAge=1m (--setting): must be whole hours":              {"--setting", "keyMaxAge=1m"},
 		`"xx" must be KEY=VALUE`:                                     {"--setting", "xx"},

@@ -67,8 +67,8 @@ func (s *Server) Do(ctx context.Context, c wire.ControlRequest) (report wire.Con
 
 // webhook returns the webhook of an order.
 func (s *Server) webhook(o wire.Order) (w Webhook, err error) {
-	w = Webhook{URL: o.URL, Method: o.Method, Payload: o.Payload, ContentType: o.ContentType, Header: o.Header, Age: o.Age,
-		Flaw: o.Kind, Certificate: o.Certificate}
+	w = Webhook{URL: o.URL, Method: o.Method, Payload: o.Payload, ContentType: o.ContentType, Header: o.Header,
+		Age: o.Age, Flaw: o.Kind, Certificate: o.Certificate}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.URL = cmp.Or(w.URL, s.webhookURL); w.URL == "" {

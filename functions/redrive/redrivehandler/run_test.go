@@ -100,7 +100,7 @@ func (*silentBus) Find(ctx context.Context) error {
 }
 
 // Without the permission, or if EventBridge does not answer, it is not known whether the bus exists. Then a run
-// publishes. A look-up that is not answered leaves most of the time of an invocation to the run. One without a deadline ends.
+// publishes. A look-up that is not answered leaves most of the time of an invocation to the run.
 func TestARunDoesNotWaitForTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deploy(t, nil)
