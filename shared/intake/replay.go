@@ -301,8 +301,8 @@ const (
 )
 
 // undecided has the situations in which a replay does not decide a conflict: with ContentUnavailable and what a person
-// does first, or StillPending and "". In all others, the first content is on the bus if it was chosen, or the parked one
-// is or will be.
+// does first, or with StillPending and "". In all others, the content that was chosen is on the bus, or redrive
+// publishes it.
 var undecided = map[situation]string{
 	{firstContent, firstContent, ledger.Pending}:    "",
 	{firstContent, firstContent, ledger.Parked}:     isParked,

@@ -123,7 +123,8 @@ func notZero[T comparable](v T) any {
 	return v
 }
 
-// Set sets the attribute to a value as of [Attribute.Value], and to zero if the value is of another type, which it reports.
+// Set sets the attribute to a value as of [Attribute.Value], and to zero if the value is of another type. It reports
+// whether the type is right.
 func (a Attribute) Set(i *Item, value any) (ok bool) {
 	b, _ := value.([]byte)
 	n, isNumber := value.(int64)

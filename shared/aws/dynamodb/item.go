@@ -13,8 +13,8 @@ import (
 
 type attributes = map[string]types.AttributeValue
 
-// encode appends the values of the attributes of an item that are not zero, in their order, and returns a bit for each of
-// them. What is written with a shard has attempts, also zero.
+// encode appends the values of the attributes of an item that are not zero, in their order, and returns a bit for each
+// of them. What is written with a shard has attempts, also zero.
 func encode(i *ledger.Item, written bool, values []types.AttributeValue) (bits uint32, _ []types.AttributeValue) {
 	for n, f := range ledger.Attributes {
 		value := f.Value(i)
