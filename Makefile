@@ -23,8 +23,10 @@ RUN := .local/bin/payhook-run
 # build would fail as well: in a copy that is no clone, and in the clone of another user.
 VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)
 
-# The same flags for all programs, the functions among them, so that what they share is compiled
-# once. With this GOGC, the compiler uses a seventh less time and a fifth more memory.
+# What is compiled has the same flags, programs, functions and tests, so that what they share is compiled once. Only the
+# race detector needs other ones. With this GOGC, the compiler uses a seventh less time and a fifth more memory.
+export CGO_ENABLED := 0
+export GOFLAGS := $(GOFLAGS) -trimpath
 BUILD := CGO_ENABLED=0 GOGC=200 go build -trimpath -tags=lambda.norpc -buildvcs=$(VCS)
 
 # When make has started, in seconds since 1970: times are shown since then.
@@ -44,12 +46,13 @@ venv = @$(STEP) "installing $3 into .local/$1" $(call locked,$1,wanted="$$(pytho
 	rm -rf .local/$1; python3 -m venv .local/$1; .local/$1/bin/python -m pip install \
 	--disable-pip-version-check --no-input --no-compile --no-deps -r $2; echo "$$wanted" >.local/$1/installed)
 
-# Packages whose tests run with the race detector. The CDK's own library has
-# races, so infra's and the consumer's do without.
-CDK_PACKAGES = payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer
-RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto GOWORK=off go list ./...))
+# The race detector runs the tests of packages that start goroutines, themselves or with a server of net/http/httptest.
+# The CDK's own library has races, so what uses it does without.
+GOROUTINES := \bgo [a-zA-Z_.]+\(|errgroup|\.Go\(|httptest\.New
+RACE_PACKAGES = $(sort $(patsubst %/,payhook.example/%,$(dir $(shell grep -rlE --include='*.go' '$(GOROUTINES)' \
+	functions shared infra/checks infra/cmd infra/stack events/consumer/function))))
 # It needs a C compiler, which not every machine has.
-RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)
+RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo yes)
 
 # The variables of the command line of make. Any other is an error, so that a misspelled one is not ignored.
 VARIABLES := ARGS ENV ONCE SETTINGS FUNCTION EVENT SEEDS SEED PACKAGE FUZZTIME GO% CGO_% AWS_% CDK_% NODE_% npm_% PIP_% \
@@ -116,15 +119,22 @@ destroy: check-go infra/node_modules/.package-lock.json ## delete the stack, aft
 bootstrap: infra/node_modules/.package-lock.json ## prepare account and region for the CDK, once; ARGS="aws://ACCOUNT/REGION --profile NAME"
 	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS) -c cli-telemetry=false
 
+# go vet compiles everything once. Then two go first that have the most to do.
 .PHONY: test
-test: check lint test-unit test-e2e ### run everything: linters, unit tests, template tests, end-to-end tests
+test: check vet ### run everything: linters, unit tests, template tests, end-to-end tests
+	@$(MAKE) $(if $(findstring j,$(MAKEFLAGS)),,-j2) test-race test-plain test-e2e lint-rest
 
-# make lint runs go vet.
 .PHONY: test-unit
-test-unit: check ### the quick part: unit and template tests
-	$(if $(RACE),,@echo "there is no C compiler here: the tests run without the race detector")
-	go test -vet=off $(RACE) $(RACE_PACKAGES)
-	go test -vet=off $(CDK_PACKAGES) payhook.example/infra/local
+test-unit: test-race test-plain ### the quick part: unit and template tests
+
+.PHONY: test-race
+test-race: check-go
+	$(if $(RACE),CGO_ENABLED=1 go test -vet=off -race $(RACE_PACKAGES),\
+		@echo "there is no C compiler here: the tests run without the race detector")
+
+.PHONY: test-plain
+test-plain: check .local/lint
+	PAYHOOK_LINT=1 go test -vet=off $(filter-out $(if $(RACE),$(RACE_PACKAGES)),$(shell go list ./...))
 
 .PHONY: test-e2e
 test-e2e: check ### the end-to-end tests, on the stack deployed into an emulator
@@ -141,17 +151,29 @@ REVIVE := github.com/mgechev/revive@v1.16.0
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: lint
-lint: check ### gofmt, go vet, go fix, staticcheck, revive; actionlint and zizmor on the workflows; cfn-lint on the templates
+lint: check vet lint-rest ### gofmt, go vet, revive; actionlint and zizmor on the workflows
+
+.PHONY: vet
+vet: check-go
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go fix -diff ./...
-	go run $(STATICCHECK) -checks all ./...
+
+.PHONY: lint-rest
+lint-rest: check-go .local/lint
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
-	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
 	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
 	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
-	PAYHOOK_LINT=1 go test -count=1 -run '^Test(TemplatesPassCfnLint|AnotherModuleUsesTheConstruct)$$' ./infra/payhook
+
+.PHONY: .local/lint
+.local/lint:
+	@infra/local/check python3
+	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
+
+.PHONY: staticcheck
+staticcheck: check-go ### go fix and staticcheck, which reads all dependencies, too
+	go fix -diff ./...
+	go run $(STATICCHECK) -checks all ./...
 
 # cdk-preflight comes from its Python package, which has the JavaScript inside: npm may have an older version.
 .PHONY: audit

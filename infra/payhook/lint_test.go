@@ -34,10 +34,10 @@ var linted = map[string]map[string]any{
 	"without": {"protectBus": false, "timestampTolerance": "off", "evidence": "1d"},
 }
 
-// make lint runs this test.
+// make test-unit runs this test.
 func TestTemplatesPassCfnLint(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
-		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
+		t.Skip("PAYHOOK_LINT is not set; make test-unit sets it")
 	}
 	var files []string
 	for name, settings := range linted {

@@ -39,10 +39,10 @@ func goCommand(t *testing.T, folder string, env []string, args ...string) string
 	return string(out)
 }
 
-// An app of somebody else has the construct twice in one stack. make lint runs this test.
+// An app of somebody else has the construct twice in one stack. make test-unit runs this test.
 func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
-		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
+		t.Skip("PAYHOOK_LINT is not set; make test-unit sets it")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
