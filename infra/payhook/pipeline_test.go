@@ -57,7 +57,8 @@ func TestDeploymentsAndReleasesNeedTheChecks(t *testing.T) {
 		filepath.Join("..", "pipeline", "deploy.yml")} {
 		text := string(readFile(t, name))
 		if !strings.Contains(text, "\n    uses: ./.github/workflows/ci.yml ") ||
-			strings.Count(text, "\n    runs-on: ") != strings.Count(text, "\n    needs: ci\n    runs-on: ") {
+			strings.Count(text, "\n    runs-on: ") != strings.Count(text, "\n    needs: ci\n    runs-on: ")+
+				strings.Count(text, "\n    needs: release\n    runs-on: ") { // which needs ci
 			t.Errorf("%s does not call ci.yml first", name)
 		}
 		for _, cached := range []string{"actions/setup-go@", "actions/setup-node@"} {
