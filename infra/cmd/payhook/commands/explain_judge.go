@@ -57,9 +57,10 @@ func (e *explainer) explain(ctx context.Context, given []string) error {
 	e.Outcome, e.Cause = intake.OutcomeOf(err).Name, lambdaruntime.Cause(err)
 	if err == nil {
 		e.judgeAuthentic()
-	} else if at, ok := e.find(ctx); ok {
-		e.judgeLocations(ctx, at)
+	} else if found, none, differences := e.find(ctx); none == (verdict{}) {
+		e.judgeLocations(ctx, found)
 	} else {
+		e.Verdict, e.Differences = none, differences
 		e.judge(errors.Is(err, signature.ErrMissing))
 	}
 	if e.Verdict == unsupported {
@@ -102,58 +103,68 @@ func (e *explainer) judgeAuthentic() {
 		"(authentication=both) or revokedKeys: look up outcome and cause in the webhook function's log.")
 }
 
-// find sets the settings to the locations of a signature, its timestamp and its key id, and returns the timestamp. It
-// reports false, with a verdict, if no values belong together.
-func (e *explainer) find(ctx context.Context) (at value, ok bool) {
+// match is a signature that a key of the service made, with the timestamp and the key id that were signed.
+type match struct {
+	signature signedWith
+	at, id    value
+}
+
+// find returns the parts of the request that belong together, and the verdict if there are none. Without a timestamp
+// and a key id, differences say what is known of the signature.
+func (e *explainer) find(ctx context.Context) (found match, none verdict, differences []string) {
 	signatures := signaturesIn(e.values)
-	if e.Verdict = noKey; len(signatures) == 0 {
-		e.Verdict = noSignature
-		return at, false
+	if len(signatures) == 0 {
+		return found, noSignature, nil
 	}
+	none = noKey
 	for _, id := range keyIDsIn(e.values) {
-		found, err := e.keys.Lookup(ctx, id.text, netip.Addr{})
+		key, err := e.keys.Lookup(ctx, id.text, netip.Addr{})
 		if err != nil {
 			continue
 		}
-		if e.Verdict == noKey {
-			e.Verdict = noMatch
+		if none == noKey {
+			none = noMatch
 		}
 		for _, s := range signatures {
-			made, digest := read(found.Key, s.bytes)
-			if made == "" {
-				continue
-			}
-			e.Verdict, e.Differences = unsupported, nil // without those of another signature
-			if s.encoding != base64URL {
-				e.differs("The signature is in %s. Section 5.4 of the interface says %s.", s.encoding, base64URL)
-			}
-			if made != specified {
-				e.differs("The signature is %s. Section 5.4 of the interface says %s.", made, specified)
-				continue
-			}
-			e.Verdict = otherMessage
-			for _, at := range e.values {
-				if sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", e.request.Payload, at.text, id.text)) != digest {
-					continue
+			made, digest := read(key.Key, s.bytes)
+			switch {
+			case made == "":
+			case made != specified:
+				none, differences = unsupported, append(s.differences(), fmt.Sprintf(
+					"The signature is %s. Section 5.4 of the interface says %s.", made, specified))
+			default:
+				none, differences = otherMessage, s.differences()
+				for _, at := range e.values {
+					if sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", e.request.Payload, at.text, id.text)) == digest {
+						return match{s, at, id}, verdict{}, nil
+					}
 				}
-				e.settings["timestampLocation"], e.settings["keyIdLocation"] = at.location, id.location
-				if name, ok := strings.CutPrefix(s.location, "header:"); ok {
-					e.settings["signatureHeader"] = name
-				} else {
-					e.differs("The signature is in %s. Payhook reads it from a header.", s.location)
-				}
-				return at, true
 			}
 		}
 	}
-	return at, false
+	return found, none, differences
 }
 
-// judgeLocations decides the verdict of a request whose parts were found.
-func (e *explainer) judgeLocations(ctx context.Context, at value) {
-	sent, known := signature.TimeOf(at.text)
+// differences says how the encoding of a signature differs from that of the interface.
+func (s signedWith) differences() []string {
+	if s.encoding == base64URL {
+		return nil
+	}
+	return []string{fmt.Sprintf("The signature is in %s. Section 5.4 of the interface says %s.", s.encoding, base64URL)}
+}
+
+// judgeLocations sets the settings to the locations of what was found, and decides the verdict.
+func (e *explainer) judgeLocations(ctx context.Context, found match) {
+	e.Differences = found.signature.differences()
+	e.settings["timestampLocation"], e.settings["keyIdLocation"] = found.at.location, found.id.location
+	if name, ok := strings.CutPrefix(found.signature.location, "header:"); ok {
+		e.settings["signatureHeader"] = name
+	} else {
+		e.differs("The signature is in %s. Payhook reads it from a header.", found.signature.location)
+	}
+	sent, known := signature.TimeOf(found.at.text)
 	if !known && e.conf.TimestampTolerance > 0 {
-		e.differs("Payhook cannot read the format of the timestamp %.80q.", at.text)
+		e.differs("Payhook cannot read the format of the timestamp %.80q.", found.at.text)
 	}
 	e.changes()
 	conf, err := settings.ParseVerification(e.settings)
