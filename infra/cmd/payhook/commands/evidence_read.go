@@ -234,9 +234,9 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 			n = len(versions)
 		}
 		if storedUpTo.IsZero() || slices.ContainsFunc(versions[:n], wanted) {
-			judgeVersions(versions[:n])
-			for _, o := range versions[:n] {
-				got(o)
+			for i, why := range unexpected(versions[:n], time.Now()) {
+				versions[i].unexpected = why
+				got(versions[i])
 			}
 		}
 		versions = versions[n:]
@@ -247,26 +247,28 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 // recoverable is for how long S3 keeps a record under a delete marker: infra/payhook/stores.go.
 const recoverable = 30 * 24 * time.Hour
 
-// judgeVersions says which versions of one object should not be there: all but the latest, and delete markers.
+// unexpected returns why each version of one object should not be there, the latest first; "" if it should. All but the
+// latest should not, and neither should delete markers.
 //
 // At the end of the retention, a lifecycle rule of the bucket adds a delete marker. S3 deletes the record later, and
 // then the marker (AWS, "Expiring objects" in the S3 User Guide). Such a marker is not before the end of the record's
 // lock.
-func judgeVersions(all []Object) {
-	records := slices.DeleteFunc(slices.Clone(all), func(o Object) bool { return o.Deleted })
-	for i := range all {
-		o := &all[i]
+func unexpected(versions []Object, now time.Time) []string {
+	why := make([]string, len(versions))
+	records := slices.DeleteFunc(slices.Clone(versions), func(o Object) bool { return o.Deleted })
+	for i, o := range versions {
 		locked := func(r Object) bool { return r.lockedUntil.IsZero() || o.StoredAt.Before(r.lockedUntil) }
 		switch {
 		case !o.Deleted && o.id != records[0].id:
-			o.unexpected = "a later version of the object exists"
+			why[i] = "a later version of the object exists"
 		case !o.Deleted:
-		case len(records) == 0 && time.Since(o.StoredAt) < recoverable:
-			o.unexpected = "it is a delete marker, and there is no record"
+		case len(records) == 0 && now.Sub(o.StoredAt) < recoverable:
+			why[i] = "it is a delete marker, and there is no record"
 		case slices.ContainsFunc(records, locked):
-			o.unexpected = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
+			why[i] = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
 		}
 	}
+	return why
 }
 
 // read reads and verifies a version. The error is that of S3.
