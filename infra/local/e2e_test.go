@@ -268,7 +268,7 @@ func (f *fixture) testCommands(t *testing.T) {
 		call("parked list", 0, checks.Fields{"kind": "conflict", "state": "open"}),
 		call("keys", 0, checks.Fields{"lines": 1}),
 		call("reconcile "+list+" --column id --by paymentEndToEndId --from "+today+" --all", 1,
-			checks.Fields{"state": "published", "id": endToEndID}),
+			checks.Fields{"finding": "published", "id": endToEndID}),
 	}
 	if err := f.Run(t.Context(), rows); err != nil {
 		t.Fatal(err)

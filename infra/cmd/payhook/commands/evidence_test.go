@@ -206,8 +206,8 @@ func TestWhatCannotBeVerified(t *testing.T) {
 	}
 }
 
-// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. A version without content is a delete marker. Some versions are times: when
-// they were stored.
+// bucket is an S3 bucket with versions, by key?versionId, of which the highest is the latest. A version without content
+// is a delete marker. Some versions are times: when they were stored.
 type bucket map[string][]byte
 
 func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {

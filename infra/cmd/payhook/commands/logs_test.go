@@ -102,7 +102,8 @@ func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
 func (c *cloudWatch) tail() *tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
 		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
-	return &tail{client, map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive"}, noon, map[string]time.Time{}}
+	groups := map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive"}
+	return &tail{client, groups, noon, map[string]time.Time{}}
 }
 
 func texts(entries []entry) string {

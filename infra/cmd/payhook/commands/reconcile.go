@@ -24,24 +24,26 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// state is what Payhook knows of an id.
-type state string
+// finding is what Payhook knows of an id.
+type finding string
 
 const (
-	missing   state = "missing"   // Payhook has nothing
-	damaged   state = "damaged"   // its item in the ledger does not say its state, or not readably
-	parked    state = "parked"    // in the ledger, or a delivery is open: a person must decide
-	pending   state = "pending"   // accepted; redrive publishes it
-	dismissed state = "dismissed" // parked, and a person decided that it is not published
-	replayed  state = "replayed"  // its delivery was replayed and accepted; the ledger no longer remembers it
-	older     state = "older"     // from before the time that the ledger remembers
-	published state = "published"
+	missing   finding = "missing"   // Payhook has nothing
+	damaged   finding = "damaged"   // its item in the ledger does not say its state, or not readably
+	parked    finding = "parked"    // in the ledger, or a delivery is open: a person must decide
+	pending   finding = "pending"   // accepted; redrive publishes it
+	dismissed finding = "dismissed" // parked, and a person decided that it is not published
+	replayed  finding = "replayed"  // its delivery was replayed and accepted; the ledger no longer remembers it
+	older     finding = "older"     // from before the time that the ledger remembers
+	published finding = "published"
 )
 
-// states are in the order of their urgency. An id of several events has the first of the states that its events have.
-var states = []state{missing, damaged, parked, pending, dismissed, replayed, older, published}
+// findings are in the order of their urgency. An id of several events has the first of those that its events have.
+var findings = []finding{missing, damaged, parked, pending, dismissed, replayed, older, published}
 
-func byUrgency(a, b state) int { return cmp.Compare(slices.Index(states, a), slices.Index(states, b)) }
+func byUrgency(a, b finding) int {
+	return cmp.Compare(slices.Index(findings, a), slices.Index(findings, b))
+}
 
 // identifier is what the ids of a list are.
 type identifier struct {
@@ -157,29 +159,29 @@ const (
 )
 
 type row struct {
-	State  state    `json:"state"`
-	ID     string   `json:"id"`
-	Events []string `json:"eventIds,omitempty"` // if the id is not one itself
-	Parked []string `json:"parked,omitempty"`   // the names of what is parked and open
+	Finding finding  `json:"finding"`
+	ID      string   `json:"id"`
+	Events  []string `json:"eventIds,omitempty"` // if the id is not one itself
+	Parked  []string `json:"parked,omitempty"`   // the names of what is parked and open
 }
 
 // print prints what is known of the ids. The error is [cli.ErrAttention] if not all is well.
 func (r *reconciler) print() error {
-	counts := map[state]int{}
+	counts := map[finding]int{}
 	var rows []row
 	for _, id := range r.list {
 		made := r.row(id)
-		counts[made.State]++
-		if r.all || made.State != published || len(made.Parked) > 0 {
+		counts[made.Finding]++
+		if r.all || made.Finding != published || len(made.Parked) > 0 {
 			rows = append(rows, made)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.State, b.State) })
+	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.Finding, b.Finding) })
 	if err := cli.List(r.Program, rows); err != nil {
 		return err
 	}
 	said := []string{cli.Counted(len(r.list), "id", "ids")}
-	for _, s := range states {
+	for _, s := range findings {
 		said = append(said, fmt.Sprint(counts[s], " ", s))
 	}
 	fmt.Fprintln(r.Err, strings.Join(said, ", "))
@@ -311,24 +313,24 @@ func (r *reconciler) row(id string) row {
 	if len(known) == 0 {
 		known = []string{id}
 	}
-	var all []state
+	var all []finding
 	for _, one := range known {
-		all = append(all, r.stateOf(one))
+		all = append(all, r.findingOf(one))
 	}
-	made.State = slices.MinFunc(all, byUrgency)
+	made.Finding = slices.MinFunc(all, byUrgency)
 	return made
 }
 
-// stateOf returns the state of an event, or of an id without known events.
-func (r *reconciler) stateOf(id string) state {
+// findingOf returns the finding of an event, or of an id without known events.
+func (r *reconciler) findingOf(id string) finding {
 	item, known := r.items[id]
 	open, decided := r.decisions(id)
 	at := r.times[id]
 	switch {
-	case known && !slices.Contains(states, state(item.State)):
+	case known && !slices.Contains(findings, finding(item.State)):
 		return damaged
 	case known:
-		return state(item.State)
+		return finding(item.State)
 	case len(open) > 0:
 		return parked
 	case decided != "":
@@ -341,7 +343,7 @@ func (r *reconciler) stateOf(id string) state {
 
 // decisions returns the names of what is parked and open about an id, and what was decided about its deliveries:
 // replayed if one of them was, since that one was accepted.
-func (r *reconciler) decisions(id string) (open []string, decided state) {
+func (r *reconciler) decisions(id string) (open []string, decided finding) {
 	if r.items[id].State == ledger.Parked {
 		open = append(open, id)
 	}
@@ -350,7 +352,7 @@ func (r *reconciler) decisions(id string) (open []string, decided state) {
 		case r.decided[name] == "":
 			open = append(open, name)
 		case decided != replayed:
-			decided = state(r.decided[name])
+			decided = finding(r.decided[name])
 		}
 	}
 	return open, decided

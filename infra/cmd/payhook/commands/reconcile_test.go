@@ -111,20 +111,20 @@ func (w *reconciling) reconcile(r reconciler, text string) (rows []row, stderr s
 	return rows, said.String(), err
 }
 
-// check compares the states in the rows, in their order, and whether something needs attention.
-func (w *reconciling) check(r reconciler, text string, attention bool, want ...state) {
+// check compares the findings in the rows, in their order, and whether something needs attention.
+func (w *reconciling) check(r reconciler, text string, attention bool, want ...finding) {
 	w.t.Helper()
 	rows, said, err := w.reconcile(r, text)
-	var got []state
+	var got []finding
 	for _, made := range rows {
-		got = append(got, made.State)
+		got = append(got, made.Finding)
 	}
 	if !slices.Equal(got, want) || err != nil && err != cli.ErrAttention || (err != nil) != attention {
 		w.t.Errorf("got %v, %v, want %v\n%s", got, err, want, said)
 	}
 }
 
-func TestTheStateOfEachEvent(t *testing.T) {
+func TestTheFindingOfEachEvent(t *testing.T) {
 	w := newReconciling(t)
 	recorded := func(s ledger.State) string { return w.record(s, uuid.New().String()).EventID }
 	open, parkedOne := w.park()
@@ -137,17 +137,17 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	parkedID, unknown := recorded(ledger.Parked), uuid.New().String()
 	text := "sent;event\n"
 	want := []row{
-		{State: missing, ID: unknown},
-		{State: damaged, ID: recorded("done")},
-		{State: damaged, ID: recorded("")},
-		{State: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
-		{State: parked, ID: parkedID, Parked: []string{parkedID}},
-		{State: pending, ID: recorded(ledger.Pending)},
-		{State: dismissed, ID: recorded(ledger.Dismissed)},
-		{State: dismissed, ID: dismissedOne.EventIDs[0]},
-		{State: replayed, ID: replayedOne.EventIDs[0]},
-		{State: published, ID: recorded(ledger.Published)},
-		{State: published, ID: inConflict, Parked: []string{conflict}},
+		{Finding: missing, ID: unknown},
+		{Finding: damaged, ID: recorded("done")},
+		{Finding: damaged, ID: recorded("")},
+		{Finding: parked, ID: parkedOne.EventIDs[0], Parked: []string{open}},
+		{Finding: parked, ID: parkedID, Parked: []string{parkedID}},
+		{Finding: pending, ID: recorded(ledger.Pending)},
+		{Finding: dismissed, ID: recorded(ledger.Dismissed)},
+		{Finding: dismissed, ID: dismissedOne.EventIDs[0]},
+		{Finding: replayed, ID: replayedOne.EventIDs[0]},
+		{Finding: published, ID: recorded(ledger.Published)},
+		{Finding: published, ID: inConflict, Parked: []string{conflict}},
 	}
 	for _, r := range want {
 		text += "x;" + strings.ToUpper(r.ID) + "\n"
@@ -163,7 +163,7 @@ func TestTheStateOfEachEvent(t *testing.T) {
 	w.check(events, want[1].ID, true, damaged)
 	w.check(events, unknown, true, missing)
 	for _, r := range want[3:] {
-		w.check(table, "event,sent\n"+r.ID+",x", false, r.State)
+		w.check(table, "event,sent\n"+r.ID+",x", false, r.Finding)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	lost := accepted(paymenttest.Event())
 	id := lost.EventIDs[0]
-	for days, want := range map[int]state{300: older, 400: missing} {
+	for days, want := range map[int]finding{300: older, 400: missing} {
 		w := newReconciling(t)
 		w.old, w.window = []proof.Proof{lost}, time.Duration(days)*24*time.Hour
 		w.check(by(eventID), id, want == missing, want)
@@ -232,7 +232,7 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 	}
 }
 
-func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
+func TestADeliveryHasTheWorstFindingOfItsEvents(t *testing.T) {
 	w := newReconciling(t)
 	first := accepted(w.record(ledger.Published, ""), w.record(ledger.Pending, ""))
 	event := w.record(ledger.Published, "")
@@ -248,7 +248,7 @@ func TestADeliveryHasTheWorstStateOfItsEvents(t *testing.T) {
 	rows, _, _ := w.reconcile(by("deliveryId"), text)
 	got := map[string]string{}
 	for _, r := range rows {
-		got[r.ID] = fmt.Sprintf("%s %d %v", r.State, len(r.Events), r.Parked)
+		got[r.ID] = fmt.Sprintf("%s %d %v", r.Finding, len(r.Events), r.Parked)
 	}
 	if diff := cmp.Diff(map[string]string{first.DeliveryID: "pending 2 []",
 		second.DeliveryID: "published 2 [" + conflict + "]", again.DeliveryID: "published 1 [" + conflict + "]",
@@ -271,7 +271,7 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		by           string
 		id           string
 		recent, aged []proof.Proof
-		want         state
+		want         finding
 	}{
 		{"paymentRequestId", ids.PaymentRequestID, []proof.Proof{known}, nil, published},
 		{"paymentEndToEndId", ids.PaymentEndToEndID, []proof.Proof{known}, nil, published},

@@ -48,19 +48,19 @@ type screen struct {
 	open   map[string]int // what is pending or parked, by the name of its alarm; set by pendingChecks and parkedChecks
 }
 
-type health string
+type condition string
 
 const (
-	ok             health = "ok"
-	needsAttention health = "attention"
-	notMeasured    health = "not measured"
+	ok             condition = "ok"
+	needsAttention condition = "attention"
+	notMeasured    condition = "not measured"
 )
 
 type check struct {
-	Name  string `json:"name"`
-	State health `json:"state"`
-	Text  string `json:"text"`
-	Next  string `json:"next,omitempty"` // a command or sentence
+	Name      string    `json:"name"`
+	Condition condition `json:"condition"`
+	Text      string    `json:"text"`
+	Next      string    `json:"next,omitempty"` // a command or sentence
 }
 
 // goneCodes are the codes of AWS for what does not exist any more, or is marked for deletion.
@@ -73,7 +73,7 @@ func unmeasured(name string, err error) check {
 	c := check{name, notMeasured, lambdaruntime.Cause(err), "if access was denied, a statement of policy.json is " +
 		"missing whose Sid names Status"}
 	if slices.Contains(goneCodes, client.Code(err)) {
-		c.State, c.Next = needsAttention, seeLost
+		c.Condition, c.Next = needsAttention, seeLost
 		if call, ok := errors.AsType[*smithy.OperationError](err); ok && call.Service() == "DynamoDB" {
 			c.Next = "the table does not exist any more: infra/RUNBOOK.md, \"Restore the ledger\""
 		}
@@ -86,9 +86,9 @@ func stackState(_ context.Context, d *screen, _ time.Time) ([]check, error) {
 	c := check{"stack", ok, d.Status, ""}
 	switch failed := strings.Contains(d.Status, "ROLLBACK") || strings.HasSuffix(d.Status, "_FAILED"); {
 	case strings.HasPrefix(d.Status, "DELETE_"):
-		c.State, c.Next = needsAttention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
+		c.Condition, c.Next = needsAttention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
 	case failed:
-		c.State, c.Next = needsAttention, "the last deployment failed:\n"+
+		c.Condition, c.Next = needsAttention, "the last deployment failed:\n"+
 			d.p.AWS("cloudformation describe-stack-events --stack-name "+stack.Quote(d.StackName))
 	}
 	return []check{c}, nil
@@ -121,8 +121,8 @@ func (d *screen) show(ctx context.Context) error {
 		}
 		h.Checks = append(h.Checks, checks...)
 	}
-	in := func(s health) bool {
-		return slices.ContainsFunc(h.Checks, func(c check) bool { return c.State == s })
+	in := func(is condition) bool {
+		return slices.ContainsFunc(h.Checks, func(c check) bool { return c.Condition == is })
 	}
 	verdict := "healthy"
 	switch {
@@ -152,7 +152,7 @@ func (d *screen) show(ctx context.Context) error {
 // screenLines returns the lines of the screen, each as a check.
 func screenLines(checks []check) (all []check) {
 	for _, c := range checks {
-		line := check{Name: c.Name, State: c.State}
+		line := check{Name: c.Name, Condition: c.Condition}
 		for i, text := range []string{c.Text, c.Next} {
 			for _, line.Text = range wrap(text) {
 				line.Text = strings.Repeat("  ", i) + line.Text
@@ -219,14 +219,14 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 	}
 	if left > 0 {
 		until := now.Add(left).UTC().Format(time.RFC3339)
-		c.State, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
+		c.Condition, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
 	} else if l.Remaining != nil {
 		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.p.AWS(
 			"secretsmanager put-secret-value --secret-id "+stack.Quote(d.CredentialsSecret)+
 				" --secret-string file://credentials.json") + "\nif they are stored, see the log:\n" + c.Next
 	}
 	if l.Cause != "" {
-		c.State, c.Text = needsAttention, c.Text+"; the last refresh failed: "+l.Cause
+		c.Condition, c.Text = needsAttention, c.Text+"; the last refresh failed: "+l.Cause
 		if slices.ContainsFunc(goneCodes, func(code string) bool { return strings.Contains(l.Cause, code) }) {
 			c.Next = seeLost
 		}
@@ -234,8 +234,8 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 	last := token.Bearer{IssuedAt: l.at, ExpiresAt: l.at.Add(seconds(l.Lifetime))}
 	switch {
 	case left > 0 && l.Cause == "" && d.TokenSecret != "" && last.WritesTooOften():
-		c.State, c.Next = needsAttention, token.ShortLived
-	case c.State == ok:
+		c.Condition, c.Next = needsAttention, token.ShortLived
+	case c.Condition == ok:
 		c.Next = ""
 	}
 	return []check{c}, nil

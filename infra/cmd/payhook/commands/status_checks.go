@@ -217,7 +217,7 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 	}
 	c := check{"pending", ok, text, ""}
 	if damaged > 0 {
-		c.State, c.Next = needsAttention, d.p.Hint("logs redrive --since 1h")
+		c.Condition, c.Next = needsAttention, d.p.Hint("logs redrive --since 1h")
 		c.Text += fmt.Sprintf(", %d damaged", damaged)
 	}
 	lines, _, err := d.recent(ctx, "redrive", "", now.Add(-recently))
@@ -250,7 +250,7 @@ func parkedChecks(ctx context.Context, d *screen, now time.Time) ([]check, error
 	d.open["parked"], d.open["conflicts"] = len(events)+open[proof.Invalid], open[proof.Conflict]
 	c := check{"parked", ok, "nothing is open", ""}
 	if len(events)+open[proof.Invalid]+open[proof.Conflict] > 0 {
-		c.State, c.Next = needsAttention, d.p.Hint("parked list")
+		c.Condition, c.Next = needsAttention, d.p.Hint("parked list")
 		c.Text = fmt.Sprintf("%s, %d invalid, %s open", cli.Counted(len(events), "event", "events"),
 			open[proof.Invalid], cli.Counted(open[proof.Conflict], "conflict", "conflicts"))
 	}

@@ -55,8 +55,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		line    string
 	}{
 		"healthy": {func(*world) {}, "healthy",
-			"webhooks  ok     17 accepted, 3 × 401 in 15m; 401 in the last 3m: none\n"},
-		"alarms": {func(*world) {}, "healthy", "alarms    ok     none of 2 is raised"},
+			"webhooks  ok         17 accepted, 3 × 401 in 15m; 401 in the last 3m: none\n"},
+		"alarms": {func(*world) {}, "healthy", "alarms    ok         none of 2 is raised"},
 		"another stack's alarm": {func(w *world) {
 			w.named = slices.Sorted(maps.Keys(w.alarms))
 			w.alarms["Payhook-Staging-parked"] = types.StateValueAlarm
@@ -66,14 +66,14 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"left to redrive, and no alarm": {func(w *world) { w.add(ledger.Pending, time.Hour) }, "healthy",
-			"pending   ok     1 event, the oldest for 1h; redrive: it has logged nothing for 3m\n"},
+			"pending   ok         1 event, the oldest for 1h; redrive: it has logged nothing for 3m\n"},
 		"under way": {func(w *world) { w.add(ledger.Pending, time.Second) }, "healthy",
-			"pending   ok     1 event, the oldest for 1s"},
+			"pending   ok         1 event, the oldest for 1s"},
 		"published since": {func(w *world) {
 			i := w.add(ledger.Pending, time.Hour)
 			w.table.Lag(true)
 			w.table.Delete(w.t.Context(), i.EventID)
-		}, "healthy", "pending   ok     nothing is pending\n"},
+		}, "healthy", "pending   ok         nothing is pending\n"},
 		"damaged": {func(w *world) {
 			w.add(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("no attempts") })
 			w.add(ledger.Pending, time.Second)
@@ -96,13 +96,13 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "NOT HEALTHY", " (in 19d23h)\n"},
 		"anybody can have sent a rejected webhook": {func(w *world) {
 			w.put(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
-		}, "healthy", "parked    ok     nothing is open; 1 rejected webhook is stored\n"},
+		}, "healthy", "parked    ok         nothing is open; 1 rejected webhook is stored\n"},
 		"a token that ends, and no alarm": {func(w *world) { w.logToken(time.Hour, 244*time.Second, "") }, "healthy",
-			"token     ok     valid for 3m"},
+			"token     ok         valid for 3m"},
 		"a token of 5 minutes": {func(w *world) {
 			w.logToken(5*time.Minute, 197*time.Second, "")
 			w.change = func(d *connected) { d.TokenSecret, d.TokenParameter = "", "token" }
-		}, "healthy", "token     ok     valid for"},
+		}, "healthy", "token     ok         valid for"},
 		"a token of 5 minutes in a secret": {func(w *world) { w.logToken(5*time.Minute, 197*time.Second, "") },
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
 		"a token that has expired since the line": {func(w *world) { w.logToken(time.Hour, 59*time.Second, "") },
@@ -130,7 +130,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"a refresh that worked since": {func(w *world) {
 			w.logToken(time.Hour, time.Hour, "")
 			w.logs.log("token", noon.Add(-2*time.Minute), `{"msg":"token","cause":"x"}`)
-		}, "healthy", "token     ok     valid for 59m"},
+		}, "healthy", "token     ok         valid for 59m"},
 		"a token function that does not run": {func(w *world) {
 			w.log("token", `{"msg":"token"}`, "START", "REPORT", `{"msg":"else"}`, "{", "x")
 		}, "NOT HEALTHY", "token     attention  the token function has logged nothing for 5m\n" +
@@ -142,7 +142,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			}
 		}, "healthy", "17 accepted, 1 × 400, 2 × 401, 3 × 403, 4 × 405, 5 × 422, 13 × 503 in 15m;"},
 		"one stranger at night": {func(w *world) { delete(w.metrics, "Payhook Accepted") }, "healthy",
-			"webhooks  ok     0 accepted, 3 × 401 in 15m"},
+			"webhooks  ok         0 accepted, 3 × 401 in 15m"},
 		"401 by outcome": {func(w *world) {
 			w.log("webhook", `{"msg":"webhook","status":401,"outcome":"too long ago"}`,
 				`{"msg":"webhook","status":401,"outcome":"signature-invalid"}`,
@@ -151,7 +151,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"no 401, no reading": {func(w *world) {
 			delete(w.metrics, "Payhook Unauthenticated")
 			w.denied = "FilterLogEvents of webhook"
-		}, "healthy", "webhooks  ok     17 accepted in 15m\n"},
+		}, "healthy", "webhooks  ok         17 accepted in 15m\n"},
 		"a part of many 401": {func(w *world) {
 			for range 100 {
 				w.logs.add(-60, `{"msg":"webhook","status":401,"outcome":"key-unknown"}`)
@@ -160,16 +160,16 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"redrive fails": {func(w *world) {
 			w.add(ledger.Pending, time.Hour)
 			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive","cause":"PutEvents: denied"}`)
-		}, "healthy", "pending   ok     1 event, the oldest for 1h; redrive: PutEvents: denied\n"},
+		}, "healthy", "pending   ok         1 event, the oldest for 1h; redrive: PutEvents: denied\n"},
 		"redrive works": {func(w *world) {
 			w.add(ledger.Pending, time.Second)
 			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive"}`)
-		}, "healthy", "pending   ok     1 event, the oldest for 1s\n"},
+		}, "healthy", "pending   ok         1 event, the oldest for 1s\n"},
 		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
-			"pending   ok     nothing is pending\n"},
-		"a stack": {func(*world) {}, "healthy", "stack     ok     UPDATE_COMPLETE\n"},
+			"pending   ok         nothing is pending\n"},
+		"a stack": {func(*world) {}, "healthy", "stack     ok         UPDATE_COMPLETE\n"},
 		"a deployment": {func(w *world) { w.change = func(d *connected) { d.Status = "UPDATE_IN_PROGRESS" } }, "healthy",
-			"stack     ok     UPDATE_IN_PROGRESS\n"},
+			"stack     ok         UPDATE_IN_PROGRESS\n"},
 		"a deployment that failed": {func(w *world) {
 			w.change = func(d *connected) { d.StackName, d.Status = "A b", "UPDATE_ROLLBACK_COMPLETE" }
 		}, "NOT HEALTHY", "aws cloudformation describe-stack-events --stack-name 'A b' --region r\n"},
@@ -197,7 +197,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["Payhook-oldest-pending"] = types.StateValueAlarm
 		}, "NOT HEALTHY", " (1h ago). Nothing is pending any more. Payhook-oldest-pending is bad:"},
 		// Nothing is healthy by default.
-		"no metrics": {func(w *world) { w.metrics = nil }, "healthy", "webhooks  ok     0 accepted in 15m"},
+		"no metrics": {func(w *world) { w.metrics = nil }, "healthy", "webhooks  ok         0 accepted in 15m"},
 		"no alarms":  {func(w *world) { w.named = []string{} }, "UNKNOWN", "alarms    not measured"},
 		"an alarm without data": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueInsufficientData },
 			"UNKNOWN", "alarms    not measured  without data: parked"},
@@ -210,7 +210,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			c.cause(w)
 			out, healthy := w.status()
 			for _, c := range w.document().Checks {
-				if c.Next == "" && c.State != ok {
+				if c.Next == "" && c.Condition != ok {
 					t.Errorf("what comes next: %+v", c)
 				}
 			}
@@ -257,7 +257,7 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 			var lines, bad []string
 			for _, line := range w.document().Checks {
 				lines = append(lines, line.Name)
-				if line.State != ok {
+				if line.Condition != ok {
 					bad = append(bad, line.Name+": "+line.Text)
 				}
 			}
