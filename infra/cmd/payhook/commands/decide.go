@@ -218,7 +218,8 @@ func (s *connected) decideOne(ctx context.Context, name string, r wire.RedriveRe
 		a.Decided = []wire.Decided{{Name: name, Cause: err.Error()}}
 	}
 	result := decided{Decided: a.Decided[0]}
-	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name || result.Outcome == intake.ConflictDismissed.Name
+	done := len(r.Dismiss) > 0 || result.Outcome == intake.Accepted.Name ||
+		result.Outcome == intake.ConflictDismissed.Name
 	result.Failed = result.Cause != "" || !done
 	if result.Outcome == intake.Accepted.Name && result.Pending > 0 {
 		result.Outcome = "recorded"

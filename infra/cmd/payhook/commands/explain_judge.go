@@ -268,7 +268,8 @@ func (e *explainer) judgeNoKey() {
 		if all, ok := err.(interface{ Unwrap() []error }); ok {
 			err = all.Unwrap()[len(all.Unwrap())-1] // without "unavailable": it answered
 		}
-		advice := "If baseUrl and keyEndpointAuth are right, ask the service for the JWK of section 2.6 of the interface."
+		advice := "If baseUrl and keyEndpointAuth are right, ask the service for the JWK of section 2.6 of the " +
+			"interface."
 		if errors.Is(err, keys.ErrUnknown) {
 			advice = "Either baseUrl is that of another environment (test or production), or this is no key id."
 		}

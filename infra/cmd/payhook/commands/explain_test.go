@@ -96,17 +96,17 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 }
 
 func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
+	unchanged := func(*call, *world) {}
 	for name, test := range map[string]struct {
 		context string // -c
 		change  func(*call, *world)
 		status  int
 		message string
 	}{
-		"authentic": {"baseUrl=", func(*call, *world) {}, 0, ""},
-		"changed": {"baseUrl=", func(c *call, _ *world) { c.request.Payload = []byte("{}") }, cli.StatusFailed,
-			""},
-		"no key endpoint":      {"baseUrl=http://127.0.0.1:1", func(*call, *world) {}, cli.StatusUnreachable, "is down"},
-		"a client certificate": {"authentication=mtls", func(*call, *world) {}, cli.StatusUsage, "authentication is mtls"},
+		"authentic":            {"baseUrl=", unchanged, 0, ""},
+		"changed":              {"baseUrl=", func(c *call, _ *world) { c.request.Payload = []byte("{}") }, cli.StatusFailed, ""},
+		"no key endpoint":      {"baseUrl=http://127.0.0.1:1", unchanged, cli.StatusUnreachable, "is down"},
+		"a client certificate": {"authentication=mtls", unchanged, cli.StatusUsage, "authentication is mtls"},
 		"a bearer": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.at.TokenSecret = "" }, cli.StatusUnreachable,
 			"was not asked: keyEndpointAuth is bearer, and the stack has tokenStore=none"},
 		"a token that may not be read": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.noToken = true },
