@@ -45,7 +45,7 @@ func (l *Ledger) Record(ctx context.Context, events []Item, owner LeaseOwner, un
 		w.known = l.lookUp(ctx, w.ids(slices.Concat(stored, rest)))
 	}
 	w.compare() // also what could not be written
-	w.finish(ctx, append(w.undecided(stored), w.recordNew(ctx, w.undecided(rest))...))
+	w.finish(ctx, append(stored, w.recordNew(ctx, w.undecided(rest))...))
 	return w.results
 }
 

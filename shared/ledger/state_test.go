@@ -271,6 +271,10 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	both := b.Record(t.Context(), []ledger.Item{bad, good}, ledger.NewLeaseOwner(), b.now)
+	if both[0].Err == nil || outcomeOf(both[1], good) != duplicate {
+		t.Errorf("both: %+v", both)
+	}
 	known, err := b.Known(t.Context(), []string{bad.EventID, good.EventID})
 	if len(known) != 1 || known[good.EventID].Digest != good.Digest ||
 		fmt.Sprint(err) != "ledger: read "+bad.EventID+": can't decode something" {
