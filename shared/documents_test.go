@@ -153,6 +153,29 @@ func TestTheDocumentsLinkToWhatExists(t *testing.T) {
 	}
 }
 
+var (
+	inFile   = regexp.MustCompile("`((?:events|functions|infra|shared)/[^` ]+\\.go)`: ((?:`\\w+`(?:, )?)+)")
+	declared = `(?m)^(func (\([^)]*\) )?|type |var |\t)%s\b`
+)
+
+// A path of a Go file that is followed by a colon and names is that of a file which declares them.
+func TestTheMapNamesFunctionsThatExist(t *testing.T) {
+	n, code := 0, files(t, ".go")
+	for name, text := range documents(t) {
+		for _, match := range inFile.FindAllStringSubmatch(prose(text), -1) {
+			for _, function := range codeSpan.FindAllStringSubmatch(match[2], -1) {
+				n++
+				if !regexp.MustCompile(fmt.Sprintf(declared, function[1])).MatchString(code[match[1]]) {
+					t.Errorf("%s: %s does not declare %s", name, match[1], function[1])
+				}
+			}
+		}
+	}
+	if n < 15 {
+		t.Errorf("found %d names", n)
+	}
+}
+
 var snippet = regexp.MustCompile("(?s)<!-- from ([^ ]+) -->\n\n```go\n(.*?)```")
 
 // A block of Go after a comment "from FILE" must be in that file, line by line.
