@@ -33,92 +33,87 @@ import (
 type Settings struct {
 	// BaseURL is the base URL of the APIs, before /v1/keys/{keyId}.
 	BaseURL string `group:"Required" key:"baseUrl" required:"true" form:"url" by:"verify"`
-	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not required with TokenStore none.
+	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not for TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id; not required with TokenStore none.
+	// TokenManagerID is the access_token_manager_id; not for TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	// SignatureHeader is the header of the signature (§4.3).
 	SignatureHeader string `group:"Interface" key:"signatureHeader" default:"X-SVC-Signature" form:"header" by:"verify"`
 	// TimestampLocation is where the timestamp is (§4.3): header:NAME or query:NAME.
 	TimestampLocation string `key:"timestampLocation" default:"header:X-SVC-Timestamp" form:"location" by:"verify"`
-	// KeyIDLocation is where the key id is (§4.3): header:NAME, query:NAME, or static:UUID if it is not sent.
+	// KeyIDLocation is the same for the key id (§4.3), or static:UUID if it is not sent.
 	KeyIDLocation string `key:"keyIdLocation" default:"header:X-SVC-Key-Id" form:"key id" by:"verify"`
-	// SuccessStatus is the status of the answer to an accepted webhook (§7), from 200 to 299.
+	// SuccessStatus is the status of the answer to an accepted webhook (§7), 200 to 299.
 	SuccessStatus int `key:"successStatus" default:"200" form:"status" by:"webhook"`
-	// KeyEndpointAuth is whether fetching a key needs the access token (§4.2): none or bearer.
+	// KeyEndpointAuth is bearer if fetching a key needs the access token (§4.2), otherwise none.
 	KeyEndpointAuth string `key:"keyEndpointAuth" default:"none" of:"none bearer" by:"verify"`
 	// Scopes are the scopes of a token, separated by spaces (§5.1).
 	Scopes string `key:"scopes" form:"scopes" by:"token"`
-	// CredentialEncoding is how client id and secret are in HTTP Basic (§4.1): literal (RFC 7617) or form (RFC 6749).
+	// CredentialEncoding is how HTTP Basic has the credentials (§4.1): literal (RFC 7617) or form (RFC 6749).
 	CredentialEncoding string `key:"credentialEncoding" default:"literal" of:"literal form" by:"token"`
 
-	// TokenStore is where the access token is kept (§8): secret; parameter, for lifetimes under 20 minutes; or none.
+	// TokenStore is where the token is kept (§8): secret; parameter, for lifetimes under 20 minutes; or none.
 	TokenStore string `key:"tokenStore" default:"secret" of:"secret parameter none"`
 
 	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL.
 	DomainName string `group:"Security" key:"domainName" form:"domain" by:"webhook"`
-	// Authentication is how webhooks are authenticated (§5.2): signature, mtls (a client certificate) or both; the last
-	// two need DomainName and Truststore.
+	// Authentication is signature, mtls (a client certificate) or both (§5.2); the last two need DomainName and
+	// Truststore.
 	Authentication string `key:"authentication" default:"signature" of:"signature mtls both" by:"verify"`
 	// CertificateARN is the ACM certificate of DomainName; none: one is requested in HostedZoneID.
 	CertificateARN string `key:"certificateArn" form:"certificate"`
-	// HostedZoneID is the public zone for the records of DomainName; none: you create them.
+	// HostedZoneID is the zone for the records of DomainName; none: you create them.
 	HostedZoneID string `key:"hostedZoneId" form:"zone"`
-	// Truststore is the path of a PEM file with the service's CAs, up to the roots (§5.3).
+	// Truststore is a PEM file with the CAs of client certificates, up to the roots (§5.3).
 	Truststore string `key:"truststore"`
-	// ClientCertPins are the accepted keys of client certificates (§5.3), as SHA-256 of the subject public key info in
+	// ClientCertPins are the accepted keys of client certificates (§5.3): SHA-256 of the subject public key info, in
 	// hexadecimal; none: every key.
 	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
-	// ClientCertSubjects are the accepted DNS names of client certificates (§5.3), or subjects exactly as the lines of
-	// webhooks show them; with ClientCertPins, both must match; none: every subject.
+	// ClientCertSubjects are the accepted DNS names of client certificates (§5.3), or subjects as the lines of webhooks
+	// show them; with ClientCertPins, both must match; none: all.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
-	// RevokedKeys are the rejected keys: a signing key (§5.4) by its id or JWK thumbprint; that of a client certificate
-	// or CA (§5.3) as in ClientCertPins. No revocation list is read.
+	// RevokedKeys are rejected: a signing key (§5.4) by its id or JWK thumbprint, that of a client certificate or CA
+	// (§5.3) as in ClientCertPins. No revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
-	// ServiceCA is the path of a PEM file with private CAs of BaseURL and AuthURL, trusted there only, beside the
-	// public CAs. A machine that runs `payhook explain` must trust them too.
+	// ServiceCA is a PEM file with private CAs of BaseURL and AuthURL, trusted only there, beside the public CAs. A
+	// machine that runs `payhook explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
-	// AllowedNetworks are the networks (CIDR, IPv4 or IPv6) that webhooks can come from, which is no authentication;
-	// others are answered 403; none: every address.
+	// AllowedNetworks are the networks (CIDR) that webhooks can come from, which is no authentication; others are
+	// answered 403; none: every address.
 	AllowedNetworks []string `key:"allowedNetworks" form:"network" by:"webhook redrive"`
-	// SubnetIDs are subnets of a VPC for the functions, with SecurityGroupIDs; none: no VPC.
+	// SubnetIDs are subnets for the functions; none: no VPC.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`
 	// SecurityGroupIDs are the security groups of the functions in SubnetIDs.
 	SecurityGroupIDs []string `key:"securityGroupIds" form:"security group"`
-	// TimestampTolerance is the accepted age of a webhook (§5.4), in both directions; off: only the ledger detects
-	// repeated ones.
+	// TimestampTolerance is how old or early a webhook may be (§5.4); off: only the ledger detects repeated ones.
 	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"verify"`
-	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again (§5.4).
+	// KeyMaxAge is how long a key is used that cannot be fetched again (§5.4).
 	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1h 90d" by:"webhook redrive"`
-	// Encryption is whose keys encrypt what is stored: aws, cmk for a key that is created, or the ARN of a key (no
-	// alias).
+	// Encryption is whose keys encrypt: aws, cmk for a key that is created, or the ARN of a key (no alias).
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
-	// UseFIPS is whether the functions use the FIPS 140-3 module of Go and the FIPS endpoints of AWS; only in Regions
-	// that have these endpoints.
+	// UseFIPS is whether the functions use Go's FIPS 140-3 module and AWS's FIPS endpoints, in Regions that have them.
 	UseFIPS *bool `key:"fips" default:"false"`
-	// ProtectBus is whether the bus denies PutEvents to all but the webhook and the redrive function; for Props.Bus,
-	// the default is false.
+	// ProtectBus is whether the bus denies PutEvents to all but the functions; false by default for Props.Bus.
 	ProtectBus *bool `key:"protectBus" default:"true"`
 
-	// ParkedRetention is how long what is parked is kept in S3.
+	// ParkedRetention is how long S3 keeps what is parked.
 	ParkedRetention time.Duration `group:"Retention" key:"parkedRetention" default:"never" limits:"15d 36500d never"`
 	// DeduplicationWindow is how long an eventId is remembered (§6).
 	DeduplicationWindow time.Duration `key:"deduplicationWindow" default:"30d" limits:"60s 3650d" by:"webhook redrive"`
-	// LargeEventRetention is how long events of more than 200000 bytes are kept in S3.
+	// LargeEventRetention is how long S3 keeps events of more than 200000 bytes.
 	LargeEventRetention time.Duration `key:"largeEventRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
-	// Evidence is how long a record of each accepted delivery is locked in S3. With 7y, who has a permission can delete
-	// it earlier; with 7y compliance, nobody can.
+	// Evidence is how long S3 locks a record of each accepted delivery: off, 7y, or 7y compliance, which nobody can
+	// delete earlier.
 	Evidence string `key:"evidence" default:"off" form:"evidence" by:"webhook redrive"`
 	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
 
-	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
+	// AlarmEmail is an address for every alarm, after its owner has confirmed it.
 	AlarmEmail string `group:"Alarms and limits" key:"alarmEmail" form:"email"`
-	// AlarmSilence is the time without an accepted webhook that raises an alarm, longer than the longest pause of the
-	// service.
+	// AlarmSilence is the time without an accepted webhook that raises an alarm, longer than the service's pauses.
 	AlarmSilence time.Duration `key:"alarmSilence" default:"off" limits:"1h 7d off"`
 	// WebhookTimeout is the timeout of the webhook function.
 	WebhookTimeout time.Duration `key:"webhookTimeout" default:"30s" limits:"4s 15m"`
@@ -127,14 +122,13 @@ type Settings struct {
 
 	// StoreRejected is how long after a deployment rejected webhooks are stored.
 	StoreRejected time.Duration `group:"Rarely needed" key:"storeRejected" default:"off" limits:"1m 7d off"`
-	// EventBusName is the name of the bus that is created; none: that of the deployment. A change replaces
-	// the bus.
+	// EventBusName is the name of the bus that is created; none: the stack's name. A change replaces the bus.
 	EventBusName string `key:"eventBusName" form:"bus"`
-	// LedgerTable is an existing ledger to use.
+	// LedgerTable is an existing ledger.
 	LedgerTable string `key:"ledgerTable" form:"table"`
-	// LargeEventBucket is an existing bucket to use for large events.
+	// LargeEventBucket is an existing bucket for large events.
 	LargeEventBucket string `key:"largeEventBucket" form:"bucket"`
-	// ParkingBucket is an existing bucket to use for what is parked.
+	// ParkingBucket is an existing bucket for what is parked.
 	ParkingBucket string `key:"parkingBucket" form:"bucket"`
 	// stackName is the name of the app's stack, another one for each environment in an account and Region.
 	stackName string `key:"stackName" default:"Payhook" form:"stack"`
