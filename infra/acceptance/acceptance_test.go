@@ -83,7 +83,8 @@ func TestAcceptance(t *testing.T) {
 	// https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
 	r.Subject = checks.Subject{Stack: d, Timeout: 6 * time.Minute, Change: r.change}
 	r.Command = func(ctx context.Context, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(top, ".local/bin/payhook"), append(args, "--stack", d.StackName)...)
+		cmd := exec.CommandContext(ctx, filepath.Join(top, ".local/bin/payhook"),
+			append(args, "--stack", d.StackName)...)
 		cmd.Env = cdk.Environment
 		return cmd
 	}
@@ -187,7 +188,8 @@ func (r *run) deploy(ctx context.Context) error {
 	}
 	ofConsumer["eventBusName"] = r.Bus
 	_, err = r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, "events/consumer"), consumer+".out", ofConsumer)
-	outputs, err = r.deployStack(ctx, err, "", consumer, "--parameters", consumer+":LargeEventBucket="+r.LargeEventBucket)
+	outputs, err = r.deployStack(ctx, err, "", consumer, "--parameters",
+		consumer+":LargeEventBucket="+r.LargeEventBucket)
 	if err == nil {
 		err = errors.Join(r.SetConsumer(outputs),
 			r.StoreCredentials(ctx, r.state.ClientID, r.state.ClientSecret))

@@ -73,7 +73,8 @@ type apiGateway struct {
 
 // startAPIGateway starts an apiGateway with a server certificate on a free port. The log gets a line
 // for each request. The caller must Close it.
-func startAPIGateway(api httpAPI, functions invoker, certificate tls.Certificate, logTo io.Writer) (*apiGateway, error) {
+func startAPIGateway(api httpAPI, functions invoker, certificate tls.Certificate,
+	logTo io.Writer) (*apiGateway, error) {
 	api.Timeout = cmp.Or(api.Timeout, 30*time.Second)
 	e := &apiGateway{api: api, functions: functions, log: slog.New(slog.NewTextHandler(logTo, nil))}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,

@@ -342,7 +342,8 @@ func (f *fixture) redrivePaths() []path {
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
 		{"a conflict is replayed in the first version", replay(false, wire.RedriveRequest{Content: wire.FirstContent},
 			f.parkConflict)},
-		{"a rejected webhook is replayed, with a new key and a new token", replay(false, wire.RedriveRequest{Reason: "test"},
+		{"a rejected webhook is replayed, with a new key and a new token", replay(false,
+			wire.RedriveRequest{Reason: "test"},
 			func(ctx context.Context) (string, error) {
 				if err := f.newSecrets(ctx); err != nil {
 					return "", err

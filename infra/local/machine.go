@@ -130,13 +130,13 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 
 // checkSettings returns an error that lists what is wrong with the context of the app. The app reports the
 // same later, among messages of the CDK. Those of given are from the command line.
-func checkSettings(stack string, texts, given map[string]string) error {
+func checkSettings(name string, texts, given map[string]string) error {
 	var s settings.Settings
 	texts = maps.Clone(texts)
 	delete(texts, settings.LocalKey)
 	s.Add(texts, "infra/settings.json")
 	s.Add(given, "-c")
-	if _, err := s.Parse(settings.Stack{Name: stack, Local: true}); err != nil {
+	if _, err := s.Parse(settings.Stack{Name: name, Local: true}); err != nil {
 		return cli.Usage("these settings are wrong:\n  %s", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	}
 	return nil

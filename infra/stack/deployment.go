@@ -115,7 +115,8 @@ func (d *Stack) SetOutputs(outputs map[string]string, id string) error {
 	case len(ids) == 0:
 		return fmt.Errorf("stack %s has no Payhook: name another stack with --stack", d.StackName)
 	case id == "":
-		return fmt.Errorf("stack %s has several Payhooks: choose one with --id: %s", d.StackName, strings.Join(ids, ", "))
+		return fmt.Errorf("stack %s has several Payhooks: choose one with --id: %s", d.StackName,
+			strings.Join(ids, ", "))
 	case !slices.Contains(ids, id):
 		return fmt.Errorf("stack %s has no Payhook with the id %s: choose one with --id: %s", d.StackName, id,
 			strings.Join(ids, ", "))

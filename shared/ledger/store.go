@@ -82,8 +82,8 @@ type Attribute struct {
 // seconds is a time in whole seconds.
 type seconds time.Time
 
-// Value returns the value of the attribute as a table has it: a string, an int64, a bool or a []byte; nil if it is zero.
-// Times are in Unix milliseconds, ExpiresAt in Unix seconds.
+// Value returns the value of the attribute as a table has it: a string, an int64, a bool or a []byte; nil if it is
+// zero. Times are in Unix milliseconds, ExpiresAt in Unix seconds.
 func (a Attribute) Value(i *Item) any {
 	switch v := a.at(i).(type) {
 	case *string:

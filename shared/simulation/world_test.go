@@ -803,7 +803,8 @@ func (w *world) admit() {
 	w.mu.Unlock()
 	if len(inbox) > 1 {
 		slices.SortFunc(inbox, func(a, b *call) int {
-			return cmp.Or(cmp.Compare(a.environment.n, b.environment.n), cmp.Compare(a.op, b.op), cmp.Compare(a.key, b.key))
+			return cmp.Or(cmp.Compare(a.environment.n, b.environment.n), cmp.Compare(a.op, b.op),
+				cmp.Compare(a.key, b.key))
 		})
 	}
 	for _, c := range inbox {

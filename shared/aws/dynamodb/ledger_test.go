@@ -209,7 +209,8 @@ func TestAnItemHasItsDocumentedSize(t *testing.T) {
 		err := l.Park(t.Context(), e, "", "")
 		r := l.Replay(t.Context(), ledger.Item{EventID: id}, d, now)
 		err = errors.Join(err, r.Err, l.Park(t.Context(), ledger.Item{EventID: id,
-			LeaseOwner: memory.Items()[id].LeaseOwner, Attempts: 20, Amount: e.Amount, Currency: e.Currency}, strings.Repeat("c", 64), strings.Repeat("p", 512)))
+			LeaseOwner: memory.Items()[id].LeaseOwner, Attempts: 20, Amount: e.Amount, Currency: e.Currency},
+			strings.Repeat("c", 64), strings.Repeat("p", 512)))
 		if parked := memory.Items()[id]; err != nil || parked.Problem == "" || sizeOf(t, parked) > 400<<10 {
 			t.Errorf("%v: %s, %d bytes", err, parked.State, sizeOf(t, parked))
 		}
