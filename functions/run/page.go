@@ -86,10 +86,10 @@ func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), function, event)
 	p.stack.ledger.earlier = 0
 	if err != nil {
-		did.Cause = err.Error()
+		did.line.Cause = err.Error()
 		w.WriteHeader(http.StatusBadGateway)
 	}
-	p.screen.say(function, did.Outcome+"  "+did.Cause, did)
+	p.screen.say(function, did.line.Outcome+"  "+did.line.Cause, did)
 	_, _ = w.Write(did.answer)
 }
 
@@ -143,7 +143,7 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 // newEntry returns what an invocation did.
 func newEntry(about string, did result) wire.PageEntry {
 	e := wire.PageEntry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode,
-		Cause: did.Cause, Log: did.last}
+		Cause: did.line.Cause, Log: did.last}
 	for _, event := range did.published {
 		detail := jsontext.Value(bytes.Clone(event.Detail)) // which is forwarded
 		var known struct {

@@ -228,7 +228,7 @@ type result struct {
 	response  events.APIGatewayV2HTTPResponse // the same, of webhook
 	lines     string
 	last      []byte // of the lines
-	line             // the same
+	line      line   // the same
 	published []bus.Entry
 }
 
@@ -272,7 +272,7 @@ func (s *stack) invoke(ctx context.Context, function string, event []byte) (r re
 		if err := json.Unmarshal(r.last, &r.line); err != nil {
 			return r, err
 		}
-		for _, name := range append(r.IDs["unpublishable"], r.Rejected, r.AlsoParked, r.Parked) {
+		for _, name := range append(r.line.IDs["unpublishable"], r.line.Rejected, r.line.AlsoParked, r.line.Parked) {
 			s.parked = cmp.Or(name, s.parked)
 		}
 	}

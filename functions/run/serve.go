@@ -112,7 +112,7 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), "webhook", event)
 	if err != nil {
-		did.response.StatusCode, did.Cause = http.StatusBadGateway, err.Error()
+		did.response.StatusCode, did.line.Cause = http.StatusBadGateway, err.Error()
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(did.response.Body))) // without it, Flush does not end the answer
 	for name, value := range did.response.Headers {
@@ -120,8 +120,8 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(did.response.StatusCode)
 	_, _ = io.WriteString(w, did.response.Body)
-	p.screen.say("webhook", fmt.Sprint(did.response.StatusCode, " ", did.Outcome, "  ", did.DeliveryID, "  ",
-		did.Cause), did)
+	p.screen.say("webhook", fmt.Sprint(did.response.StatusCode, " ", did.line.Outcome, "  ", did.line.DeliveryID, "  ",
+		did.line.Cause), did)
 	_ = http.NewResponseController(w).Flush()
 }
 
@@ -135,10 +135,10 @@ func (p *process) scheduled(ctx context.Context) {
 		}
 		did, err := p.stack.invoke(ctx, name, []byte("{}"))
 		if err != nil {
-			did.Cause = err.Error()
+			did.line.Cause = err.Error()
 		}
-		if len(did.published) > 0 || did.Cause != "" || did.Outcome != "" && did.Outcome != "fresh" {
-			p.screen.say(name, did.Outcome+"  "+did.Cause, did)
+		if len(did.published) > 0 || did.line.Cause != "" || did.line.Outcome != "" && did.line.Outcome != "fresh" {
+			p.screen.say(name, did.line.Outcome+"  "+did.line.Cause, did)
 		}
 	}
 }
@@ -155,9 +155,9 @@ func (s *screen) say(about, text string, did result) {
 	for _, event := range e.Events {
 		fmt.Fprintf(s.out, "%s  event    %s  %s\n", e.Time, event.Name, event.ID)
 	}
-	delete(did.IDs, "published") // they have a line
-	for _, state := range slices.Sorted(maps.Keys(did.IDs)) {
-		for _, id := range did.IDs[state] {
+	delete(did.line.IDs, "published") // they have a line
+	for _, state := range slices.Sorted(maps.Keys(did.line.IDs)) {
+		for _, id := range did.line.IDs[state] {
 			fmt.Fprintf(s.out, "%s  event    %s  %s\n", e.Time, state, id)
 		}
 	}
@@ -176,8 +176,8 @@ func (s *screen) say(about, text string, did result) {
 
 // waiting is an event that is not forwarded yet, and its id.
 type waiting struct {
-	bus.Entry
-	id string
+	entry bus.Entry
+	id    string
 }
 
 // maxWaiting is how many events wait while one is forwarded. Those that come then are not forwarded.
@@ -189,7 +189,7 @@ func (p *process) forwardAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case w := <-p.screen.forwards:
-			text := forward(ctx, p.screen.forwardTo, w.Entry) + "  " + w.id
+			text := forward(ctx, p.screen.forwardTo, w.entry) + "  " + w.id
 			p.mu.Lock()
 			p.screen.say("forward", text, result{})
 			p.mu.Unlock()

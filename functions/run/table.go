@@ -159,13 +159,13 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 	p.stack.busDown.Store(false)
 	p.stack.ledger.earlier = 0
 	if err != nil {
-		did.Cause = err.Error()
+		did.line.Cause = err.Error()
 	}
 	e := newEntry(function, did)
 	e.Text = r.what
 	p.screen.feed.add(e)
-	r.status, r.outcome, r.published = did.response.StatusCode, did.Outcome, summary(did.published)
-	return r, did.Cause
+	r.status, r.outcome, r.published = did.response.StatusCode, did.line.Outcome, summary(did.published)
+	return r, did.line.Cause
 }
 
 // source returns an address that one of the networks contains; any, if there are none.

@@ -97,7 +97,7 @@ func TestAcceptance(t *testing.T) {
 	if *left != "" {
 		return
 	}
-	r.progress.Say("run %s in %s; to delete what it leaves if it is killed: %s", id, r.Region, again)
+	r.progress.Say("run %s in %s; to delete what it leaves if it is killed: %s", id, r.Stack.Region, again)
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // the rest of -timeout is for the deletion
 	defer cancel()
 	if err := r.deploy(ctx); err != nil {
@@ -144,12 +144,13 @@ type run struct {
 
 // deploy deploys the simulated payment service, Payhook and a consumer.
 func (r *run) deploy(ctx context.Context) error {
-	service, consumer := r.StackName+"-Service", r.StackName+"-Consumer"
+	service, consumer := r.Stack.StackName+"-Service", r.Stack.StackName+"-Consumer"
 	ofConsumer := map[string]string{"stackName": consumer, "rules": strings.Join(checks.Rules(), ",")}
-	r.Settings["stackName"] = r.StackName
-	r.Settings["tokenManagerId"] = cmp.Or(r.Settings["tokenManagerId"], settings.ByKey("tokenManagerId").Example)
-	if r.Endpoint != "" {
-		r.Settings[settings.LocalKey], ofConsumer["local"] = "true", "true"
+	r.Stack.Settings["stackName"] = r.Stack.StackName
+	r.Stack.Settings["tokenManagerId"] = cmp.Or(r.Stack.Settings["tokenManagerId"],
+		settings.ByKey("tokenManagerId").Example)
+	if r.Stack.Endpoint != "" {
+		r.Stack.Settings[settings.LocalKey], ofConsumer["local"] = "true", "true"
 	}
 	// The service is compiled for the processor of this machine, where an emulator runs it.
 	programs, err := build.Programs(r.cdk.Top, runtime.GOARCH, false, "payhook.example/infra/acceptance/service")
@@ -159,37 +160,37 @@ func (r *run) deploy(ctx context.Context) error {
 		os.WriteFile(filepath.Join(assembly, "function.zip"), program, 0o600)); err != nil {
 		return err
 	}
-	if checks.UsesMTLS(r.Settings) {
+	if checks.UsesMTLS(r.Stack.Settings) {
 		r.Identity = paymenttest.NewIdentity()
 		certificates, named := checks.NewCertificates(r.Identity)
-		r.Certificates, r.Settings["truststore"] = certificates, filepath.Join(r.cdk.State, "truststore.pem")
-		maps.Copy(r.Settings, named)
-		if err := os.WriteFile(r.Settings["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
+		r.Certificates, r.Stack.Settings["truststore"] = certificates, filepath.Join(r.cdk.State, "truststore.pem")
+		maps.Copy(r.Stack.Settings, named)
+		if err := os.WriteFile(r.Stack.Settings["truststore"], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
 		}
 	}
-	options, err := checks.ServiceOptions(r.Settings)
+	options, err := checks.ServiceOptions(r.Stack.Settings)
 	outputs, err := r.deployStack(ctx, err, filepath.Join(r.cdk.Top, "infra/acceptance/service/assembly"), service)
 	if err != nil {
 		return err
 	}
-	r.PaymentService = strings.TrimRight(stack.FunctionURL(r.Endpoint, outputs["ServiceUrl"]), "/")
-	r.Settings["baseUrl"], r.Settings["authUrl"] = r.PaymentService, r.PaymentService
+	r.Stack.PaymentService = strings.TrimRight(stack.FunctionURL(r.Stack.Endpoint, outputs["ServiceUrl"]), "/")
+	r.Stack.Settings["baseUrl"], r.Stack.Settings["authUrl"] = r.Stack.PaymentService, r.Stack.PaymentService
 	r.state = paymenttest.NewState(options.State)
 	r.Sender = paymenttest.Sender{Scheme: options.Scheme, Identity: r.Identity,
 		Client: &http.Client{Timeout: time.Minute}}
-	_, err = r.cdk.Synth(ctx, r.cdk.Top, r.StackName+".out", r.Settings)
-	outputs, err = r.deployStack(ctx, errors.Join(r.NewKey(ctx), err), "", r.StackName)
+	_, err = r.cdk.Synth(ctx, r.cdk.Top, r.Stack.StackName+".out", r.Stack.Settings)
+	outputs, err = r.deployStack(ctx, errors.Join(r.NewKey(ctx), err), "", r.Stack.StackName)
 	if err == nil {
-		err = r.SetOutputs(outputs, stack.DefaultID)
+		err = r.Stack.SetOutputs(outputs, stack.DefaultID)
 	}
 	if err != nil {
 		return err
 	}
-	ofConsumer["eventBusName"] = r.Bus
+	ofConsumer["eventBusName"] = r.Stack.Bus
 	_, err = r.cdk.Synth(ctx, filepath.Join(r.cdk.Top, "events/consumer"), consumer+".out", ofConsumer)
 	outputs, err = r.deployStack(ctx, err, "", consumer, "--parameters",
-		consumer+":LargeEventBucket="+r.LargeEventBucket)
+		consumer+":LargeEventBucket="+r.Stack.LargeEventBucket)
 	if err == nil {
 		err = errors.Join(r.SetConsumer(outputs),
 			r.StoreCredentials(ctx, r.state.ClientID, r.state.ClientSecret))
@@ -197,10 +198,11 @@ func (r *run) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Arrivals, r.WebhookURL = checks.NewArrivals(r.AWS, r.Queues), stack.FunctionURL(r.Endpoint, r.WebhookURL)
-	r.progress.Say("waiting for %s, which takes minutes for a new domain name", r.WebhookURL)
+	r.Arrivals = checks.NewArrivals(r.Stack.AWS, r.Stack.Queues)
+	r.Stack.WebhookURL = stack.FunctionURL(r.Stack.Endpoint, r.Stack.WebhookURL)
+	r.progress.Say("waiting for %s, which takes minutes for a new domain name", r.Stack.WebhookURL)
 	return checks.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
-		answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.WebhookURL}) // without a body: no effect
+		answer, err := r.Sender.Send(ctx, paymenttest.Webhook{URL: r.Stack.WebhookURL}) // without a body: no effect
 		return err == nil && answer.Status == http.StatusBadRequest, ctx.Err()
 	})
 }
@@ -210,7 +212,7 @@ func (r *run) deploy(ctx context.Context) error {
 func (r *run) change(ctx context.Context, do func(*paymenttest.State)) error {
 	do(&r.state)
 	text, _ := json.Marshal(r.state) // has an encoding
-	client, name := lambda.NewFromConfig(r.AWS), r.StackName+"-Service"
+	client, name := lambda.NewFromConfig(r.Stack.AWS), r.Stack.StackName+"-Service"
 	if _, err := client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{FunctionName: &name,
 		Environment: &lambdatypes.Environment{Variables: map[string]string{"STATE": string(text)}}}); err != nil {
 		return err
@@ -249,8 +251,8 @@ func (r *run) deployStack(ctx context.Context, err error, from, name string,
 
 // remove deletes the stacks and what they leave, and can be repeated. The consumer's rules are on Payhook's bus.
 func (r *run) remove(ctx context.Context) (failed error) {
-	client := cloudformation.NewFromConfig(r.AWS)
-	for _, name := range []string{r.StackName + "-Consumer", r.StackName, r.StackName + "-Service"} {
+	client := cloudformation.NewFromConfig(r.Stack.AWS)
+	for _, name := range []string{r.Stack.StackName + "-Consumer", r.Stack.StackName, r.Stack.StackName + "-Service"} {
 		failed = errors.Join(failed, r.progress.Step("deleting "+name, func() (err error) {
 			for range 3 { // S3 writes access logs until the bucket that they are about is gone
 				_, missing := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
@@ -260,7 +262,7 @@ func (r *run) remove(ctx context.Context) (failed error) {
 				var buckets []string
 				buckets, err = stack.Resources(ctx, client, name, "AWS::S3::Bucket")
 				for _, bucket := range buckets {
-					err = errors.Join(err, empty(ctx, r.S3(), bucket))
+					err = errors.Join(err, empty(ctx, r.Stack.S3(), bucket))
 				}
 				err = errors.Join(err, r.cdk.Destroy(ctx, filepath.Join(r.cdk.State, name+".out")))
 			}
@@ -268,8 +270,8 @@ func (r *run) remove(ctx context.Context) (failed error) {
 		}))
 	}
 	// The token function made it, so CloudFormation does not delete it.
-	_, err := ssm.NewFromConfig(r.AWS).DeleteParameters(ctx,
-		&ssm.DeleteParametersInput{Names: []string{"/payhook/" + r.StackName + "/token"}})
+	_, err := ssm.NewFromConfig(r.Stack.AWS).DeleteParameters(ctx,
+		&ssm.DeleteParametersInput{Names: []string{"/payhook/" + r.Stack.StackName + "/token"}})
 	return errors.Join(failed, err)
 }
 

@@ -29,7 +29,7 @@ import (
 
 // Subject is a deployed Payhook that is checked, with what the checks use beside it.
 type Subject struct {
-	*stack.Stack
+	Stack *stack.Stack
 	// Sender signs and sends the webhooks of the simulated payment service, and Change changes the state with which
 	// that answers.
 	Sender       paymenttest.Sender
@@ -179,7 +179,7 @@ func (s *Subject) send(ctx context.Context, w paymenttest.Webhook, certificate t
 	if certificate.Leaf != nil {
 		sender.Identity = s.Identity.With(certificate)
 	}
-	w.URL = s.WebhookURL
+	w.URL = s.Stack.WebhookURL
 	answer, err := sender.Send(ctx, w)
 	if err != nil {
 		return got, err
@@ -233,8 +233,8 @@ func (s *Subject) call(ctx context.Context, args []string, want Fields) (got See
 
 // Invoke invokes a function, by the name of its folder, and decodes its answer.
 func (s *Subject) Invoke(ctx context.Context, function, event string, answer any) error {
-	name := s.Functions[function]
-	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
+	name := s.Stack.Functions[function]
+	out, err := lambda.NewFromConfig(s.Stack.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {
 		return err

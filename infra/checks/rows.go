@@ -45,7 +45,7 @@ func (s *Subject) Rows() (rows, further []Check) {
 	if s.usesSignature() {
 		rows = append(rows, about("Signatures, timestamps and key ids", s.signatures())...)
 	}
-	if UsesMTLS(s.Settings) {
+	if UsesMTLS(s.Stack.Settings) {
 		rows = append(rows, about("Client certificates", s.certificates())...)
 	}
 	rows = slices.Concat(rows, about("Requests that are not valid", s.invalid()), about("What is parked", s.parked()),
@@ -62,10 +62,10 @@ func (s *Subject) Mechanism() []Check {
 	}
 	rows := slices.Concat([]Check{refresh(), send(what, one, s.accepted(1, 0), Released)}, s.certificates(),
 		s.evidence())
-	if s.TokenParameter != "" {
+	if s.Stack.TokenParameter != "" {
 		rows = append(rows, s.replaced()...)
 	}
-	return about(s.StackName+": client certificates", append(rows, s.nothingElse()))
+	return about(s.Stack.StackName+": client certificates", append(rows, s.nothingElse()))
 }
 
 // about returns rows with their topic.
@@ -117,7 +117,7 @@ func encoded(event []byte) (w *paymenttest.Webhook, id string) {
 
 // accepted is the answer to an accepted delivery.
 func (s *Subject) accepted(recorded, duplicates int) Seen {
-	status, _ := strconv.Atoi(s.Setting("successStatus"))
+	status, _ := strconv.Atoi(s.Stack.Setting("successStatus"))
 	return Seen{Status: status, Fields: Fields{"recorded": recorded, "duplicates": duplicates, "conflicts": nil,
 		"Content-Type": "application/json"}}
 }
@@ -143,7 +143,7 @@ func (s *Subject) deliveries() (rows []Check) {
 	high, returned := paymenttest.WithAmount(paymenttest.Event(), "1234567890.10"), paymenttest.Event()
 	high.EventData.PaymentCurrency = "EUR"
 	returned.EventData.Returns.HasReturnDetails = true
-	if s.KeepsToken() {
+	if s.Stack.KeepsToken() {
 		rows = []Check{refresh()}
 	}
 	rows = append(rows,
@@ -178,7 +178,7 @@ func (s *Subject) signatures() (rows []Check) {
 		w.Flaw = flaw
 		rows = append(rows, send("not authentic: "+strings.ReplaceAll(string(flaw), "-", " "), w, unauthorized()))
 	}
-	if text := s.Setting("timestampTolerance"); text != "off" {
+	if text := s.Stack.Setting("timestampTolerance"); text != "off" {
 		tolerance, _ := settings.ParseDuration(text)
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
@@ -232,13 +232,13 @@ func (s *Subject) certificates() (rows []Check) {
 func (s *Subject) invalid() []Check {
 	// Function URLs of AWS reject methods that they do not know. An HTTP API has no route for another method.
 	other, want := deliver(paymenttest.Event()), rejected(http.StatusMethodNotAllowed)
-	if want.Fields["Allow"] = "POST, PUT, PATCH, GET, HEAD"; s.Setting("domainName") != "" {
+	if want.Fields["Allow"] = "POST, PUT, PATCH, GET, HEAD"; s.Stack.Setting("domainName") != "" {
 		want = byAWS(http.StatusNotFound)
 	}
 	other.Method = http.MethodDelete
 	rows := []Check{send("not JSON, but signed", raw(paymenttest.NotJSON()), rejected(422)),
 		send("wrong method", other, want)}
-	if s.Endpoint == "" { // the emulator has no limit
+	if s.Stack.Endpoint == "" { // the emulator has no limit
 		rows = append(rows, send("more than Lambda takes", raw(paymenttest.TooLarge()), byAWS(413)))
 	}
 	return rows
@@ -271,7 +271,7 @@ func (s *Subject) parked() []Check {
 		call("it has the bytes that were sent", 0, Fields{"deliveryId": invalidID,
 			"payloadSha256": hex.EncodeToString(digest[:])}, "parked", "show", "NAME"),
 		call("its signature, key and certificate verify", 0, Fields{"damaged": 0, "versions": 0},
-			"evidence", "verify", "s3://"+s.ParkingBucket+"/invalid/"),
+			"evidence", "verify", "s3://"+s.Stack.ParkingBucket+"/invalid/"),
 		call("it is dismissed", 0, Fields{"failed": false}, append([]string{"dismiss", "NAME"}, why...)...),
 		list("it is not open any more", invalidID, "invalid", "dismissed"),
 
@@ -308,7 +308,7 @@ func (s *Subject) consumed() []Check {
 }
 
 func (s *Subject) evidence() []Check {
-	if s.EvidenceBucket == "" {
+	if s.Stack.EvidenceBucket == "" {
 		return nil
 	}
 	since := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
@@ -336,7 +336,7 @@ func (s *Subject) nothingElse() Check {
 	last.EventData.Amount, last.EventData.PaymentCurrency = "1000000.00", "EUR"
 	last.EventData.Cases.HasLinkedCases = true
 	return send("the last event arrives, and nothing of rejected webhooks and of duplicates", deliver(last),
-		s.accepted(1, 0), slices.Collect(maps.Keys(s.Queues))...)
+		s.accepted(1, 0), slices.Collect(maps.Keys(s.Stack.Queues))...)
 }
 
 // shortLife is the shortest lifetime of tokens that the simulated service supports.
@@ -354,7 +354,7 @@ func (s *Subject) replaced() []Check {
 
 // service returns the rows that change how the payment service answers. They restore it.
 func (s *Subject) service() (rows []Check) {
-	if s.KeepsToken() {
+	if s.Stack.KeepsToken() {
 		rows = append(s.replaced(),
 			invoke("the token endpoint is down", "token", RefreshNow, Fields{"outcome": "failed"}).
 				before(s.fault(paymenttest.Token, paymenttest.Down)),

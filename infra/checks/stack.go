@@ -38,11 +38,11 @@ func UsesSignature(values map[string]string) bool {
 	return settings.TextOf(values, "authentication") != settings.ByMTLS
 }
 
-func (s *Subject) usesSignature() bool { return UsesSignature(s.Settings) }
+func (s *Subject) usesSignature() bool { return UsesSignature(s.Stack.Settings) }
 
 // fetchesKeys reports whether the stack fetches keys by the ids in webhooks.
 func (s *Subject) fetchesKeys() bool {
-	_, static := signature.StaticKeyID(s.Setting("keyIdLocation"))
+	_, static := signature.StaticKeyID(s.Stack.Setting("keyIdLocation"))
 	return !static && s.usesSignature()
 }
 
@@ -80,7 +80,7 @@ func NewCertificates(identity *paymenttest.Identity) (Certificates, map[string]s
 
 // SetConsumer reads the outputs of the consumer's stack.
 func (s *Subject) SetConsumer(outputs map[string]string) error {
-	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
+	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Stack.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
 	if s.payments = outputs["PaymentsTable"]; s.payments == "" {
@@ -91,13 +91,13 @@ func (s *Subject) SetConsumer(outputs map[string]string) error {
 
 // StoreCredentials stores the client credentials, as a person does after the first deployment with tokens.
 func (s *Subject) StoreCredentials(ctx context.Context, id, secret string) error {
-	if !s.KeepsToken() {
+	if !s.Stack.KeepsToken() {
 		return nil
 	}
 	value, err := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
 	if err == nil {
-		_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
-			SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value))})
+		_, err = secretsmanager.NewFromConfig(s.Stack.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+			SecretId: &s.Stack.CredentialsSecret, SecretString: aws.String(string(value))})
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (s *Subject) RunToken(ctx context.Context, event string) (run TokenRun, err
 // NewKey makes a new key, publishes it and signs with it from then on.
 func (s *Subject) NewKey(ctx context.Context) error {
 	key := paymenttest.NewKey(2048)
-	if id, ok := signature.StaticKeyID(s.Setting("keyIdLocation")); ok {
+	if id, ok := signature.StaticKeyID(s.Stack.Setting("keyIdLocation")); ok {
 		key.ID = id
 	}
 	s.Sender.Key = key
@@ -134,7 +134,7 @@ func (s *Subject) fault(e wire.Endpoint, f wire.Fault) func(context.Context) err
 func (s *Subject) latest(e payment.Event) func(context.Context) (Seen, error) {
 	return func(ctx context.Context) (Seen, error) {
 		id := e.EventData.Identifiers.SvcUniquePaymentID
-		out, err := dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.payments,
+		out, err := dynamodb.NewFromConfig(s.Stack.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.payments,
 			ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
 				"paymentId": &types.AttributeValueMemberS{Value: id}}})
 		if err != nil {
@@ -149,34 +149,34 @@ func (s *Subject) latest(e payment.Event) func(context.Context) (Seen, error) {
 // locked tries what Object Lock forbids: to delete a version, and to write an object without a checksum (AWS,
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
 func (s *Subject) locked(ctx context.Context) (Seen, error) {
-	all, err := s.S3().ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.EvidenceBucket})
+	all, err := s.Stack.S3().ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.Stack.EvidenceBucket})
 	if err == nil && len(all.Versions) == 0 {
 		err = errors.New("there is no record")
 	}
 	if err != nil {
 		return Seen{}, err
 	}
-	_, deleted := s.S3().DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.EvidenceBucket, Key: all.Versions[0].Key,
-		VersionId: all.Versions[0].VersionId})
-	_, written := s3.NewFromConfig(s.AWS, func(o *s3.Options) {
+	_, deleted := s.Stack.S3().DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.Stack.EvidenceBucket,
+		Key: all.Versions[0].Key, VersionId: all.Versions[0].VersionId})
+	_, written := s3.NewFromConfig(s.Stack.AWS, func(o *s3.Options) {
 		o.UsePathStyle, o.RequestChecksumCalculation = true, aws.RequestChecksumCalculationWhenRequired
-	}).PutObject(ctx, &s3.PutObjectInput{Bucket: &s.EvidenceBucket, Key: aws.String("other"),
+	}).PutObject(ctx, &s3.PutObjectInput{Bucket: &s.Stack.EvidenceBucket, Key: aws.String("other"),
 		Body: strings.NewReader("{}")})
 	return Seen{Fields: Fields{"deleted": deleted == nil, "written": written == nil}}, nil
 }
 
 // callAPI calls the protected API with the stored token, as a client does that has read nothing yet.
 func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
-	service, err := url.Parse(s.PaymentService)
+	service, err := url.Parse(s.Stack.PaymentService)
 	if err != nil {
 		return Seen{}, err
 	}
-	path := s.PaymentService + paymenttest.ProtectedPath + "payments"
+	path := s.Stack.PaymentService + paymenttest.ProtectedPath + "payments"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return Seen{}, err
 	}
-	client := token.NewClient(s.Token(), service)
+	client := token.NewClient(s.Stack.Token(), service)
 	client.Timeout = 10 * time.Second
 	answer, err := client.Do(r)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Subject) tokens(live time.Duration) func(context.Context) error {
 
 // replace invokes the token function again and again, as by its schedule every minute, until another token is stored.
 func (s *Subject) replace(ctx context.Context) (Seen, error) {
-	old, err := s.Token().Bearer(ctx)
+	old, err := s.Stack.Token().Bearer(ctx)
 	if err != nil {
 		return Seen{}, err
 	}
@@ -202,7 +202,7 @@ func (s *Subject) replace(ctx context.Context) (Seen, error) {
 		if _, err := s.RunToken(ctx, AsScheduled); err != nil {
 			return false, err
 		}
-		now, err := s.Token().Bearer(ctx)
+		now, err := s.Stack.Token().Bearer(ctx)
 		return err == nil && !now.AccessToken.Equal(old.AccessToken), err
 	})
 }

@@ -22,7 +22,7 @@ import (
 // the program finds each by its id.
 func (f *fixture) testBank(t *testing.T) {
 	m := *f.machine
-	m.settings, m.end = nil, nil
+	m.options.settings, m.end = nil, nil
 	if err := m.startService(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (f *fixture) testBank(t *testing.T) {
 			t.Errorf("%s has no token: %v", id, err)
 		}
 		if id == "Payments" {
-			s.Arrivals = checks.NewArrivals(f.AWS, map[string]string{checks.Released: outputs["Queue"]})
+			s.Arrivals = checks.NewArrivals(f.Stack.AWS, map[string]string{checks.Released: outputs["Queue"]})
 			(&fixture{Subject: s, machine: &m}).deliver(t)
 		}
 		if err := s.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{}); err != nil {
@@ -94,7 +94,7 @@ func (f *fixture) deliver(t *testing.T) {
 func (m *machine) deployBank(t *testing.T) map[string]string {
 	t.Helper()
 	folder := t.TempDir()
-	example, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "example_test.go"))
+	example, err := os.ReadFile(filepath.Join(m.options.top, "infra", "payhook", "example_test.go"))
 	if err == nil {
 		main := strings.NewReplacer("package payhook_test", "package main", "func ExampleNew", "func main",
 			"https://api.payments.example", m.service.URL, "https://auth.payments.example", m.service.URL)
@@ -109,7 +109,7 @@ func (m *machine) deployBank(t *testing.T) map[string]string {
 	cdk := *m.cdk
 	cdk.Environment = append(slices.Clip(cdk.Environment), "GOWORK=off")
 	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
-		"mod edit -replace=payhook.example=" + m.top, "mod tidy"} {
+		"mod edit -replace=payhook.example=" + m.options.top, "mod tidy"} {
 		cmd := exec.CommandContext(t.Context(), "go", strings.Fields(args)...)
 		cmd.Dir, cmd.Env = folder, cdk.Environment
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -35,7 +35,7 @@ const indexDelay = 5 * time.Second
 
 // The stores in the emulator have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
-	client := dynamodb.NewClient(f.AWS)
+	client := dynamodb.NewClient(f.Stack.AWS)
 	for seed := range uint64(3) {
 		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
 		f.createTable(t, client, events, settings.LedgerKey, types.GlobalSecondaryIndex{
@@ -59,7 +59,7 @@ func (f *fixture) testStores(t *testing.T) {
 		compareCalls(t, seed, 500, []objects.Store{&objects.Memory{}, f.createBucket(t, seed)}, (*random).objectCall)
 		f.compareTokens(t, seed)
 	}
-	gone := eventbridge.NewBus(eventbridge.NewClient(f.AWS), "none")
+	gone := eventbridge.NewBus(eventbridge.NewClient(f.Stack.AWS), "none")
 	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a bus that does not exist: %v", err)
 	}
@@ -69,14 +69,14 @@ func (f *fixture) testStores(t *testing.T) {
 func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 	t.Helper()
 	name := fmt.Sprint("contract-token-", seed)
-	if _, err := secretsmanager.NewFromConfig(f.AWS).CreateSecret(t.Context(),
+	if _, err := secretsmanager.NewFromConfig(f.Stack.AWS).CreateSecret(t.Context(),
 		&secretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
 	stores := []token.Store{
 		&token.Memory{},
-		tokenstore.New(f.AWS, "", "", name),
-		tokenstore.New(f.AWS, "/"+name, "", ""),
+		tokenstore.New(f.Stack.AWS, "", "", name),
+		tokenstore.New(f.Stack.AWS, "/"+name, "", ""),
 	}
 	save := func(text string) func(context.Context, token.Store) any {
 		return func(ctx context.Context, s token.Store) any { return s.Save(ctx, text) }
@@ -97,10 +97,10 @@ func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 func (f *fixture) createBucket(t *testing.T, seed uint64) s3.Bucket {
 	t.Helper()
 	name := fmt.Sprint("contract-objects-", seed)
-	if _, err := f.S3().CreateBucket(t.Context(), &sdks3.CreateBucketInput{Bucket: &name}); err != nil {
+	if _, err := f.Stack.S3().CreateBucket(t.Context(), &sdks3.CreateBucketInput{Bucket: &name}); err != nil {
 		t.Fatal(err)
 	}
-	return s3.NewBucket(f.S3(), name)
+	return s3.NewBucket(f.Stack.S3(), name)
 }
 
 // createTable creates a table. The emulator ends with the test.

@@ -87,10 +87,10 @@ func TestDeployedStack(t *testing.T) {
 	if err := errors.Join(mod, run.Write(f.folder)); err != nil {
 		t.Fatal(err)
 	}
-	f.Arrivals, f.Command = checks.NewArrivals(m.main.AWS, m.main.Queues), f.program(m.main)
+	f.Arrivals, f.Command = checks.NewArrivals(m.main.Stack.AWS, m.main.Stack.Queues), f.program(m.main)
 	t.Cleanup(func() {
 		m.stop()
-		if left := processes(m.state); len(left) > 0 {
+		if left := processes(m.options.state); len(left) > 0 {
 			t.Errorf("these processes still run: %q", left)
 		}
 	})
@@ -157,7 +157,7 @@ func (f *fixture) runMechanisms(ctx context.Context) (rows []checks.Check, err e
 	}
 	// One after another: they change the certificate that the service presents.
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
-		values := maps.Clone(f.Settings)
+		values := maps.Clone(f.Stack.Settings)
 		maps.Copy(values, named)
 		maps.Copy(values, map[string]string{"authentication": authentication, "stackName": "Payhook-" + authentication,
 			"domainName": authentication + ".payhook.test", "storeRejected": "off"}) // which needs signatures
@@ -168,12 +168,13 @@ func (f *fixture) runMechanisms(ctx context.Context) (rows []checks.Check, err e
 		if err != nil {
 			return nil, err
 		}
-		queue, err := subscribe(ctx, s.AWS, s.Bus, string(pattern))
+		queue, err := subscribe(ctx, s.Stack.AWS, s.Stack.Bus, string(pattern))
 		if err != nil {
 			return nil, err
 		}
-		s.Certificates, s.Queues, s.Command = certificates, map[string]string{checks.Released: queue}, f.program(s)
-		s.Arrivals = checks.NewArrivals(s.AWS, s.Queues)
+		s.Certificates, s.Command = certificates, f.program(s)
+		s.Stack.Queues = map[string]string{checks.Released: queue}
+		s.Arrivals = checks.NewArrivals(s.Stack.AWS, s.Stack.Queues)
 		own := s.Mechanism()
 		if err := s.Run(ctx, own); err != nil {
 			return nil, err
@@ -208,7 +209,8 @@ func (f *fixture) deployed(ctx context.Context, values map[string]string) (*chec
 	if err != nil {
 		return nil, err
 	}
-	assembly, err := f.machine.cdk.Synth(ctx, f.machine.top, s.StackName+".out", f.machine.context(s.Settings))
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.options.top, s.Stack.StackName+".out",
+		f.machine.context(s.Stack.Settings))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +219,7 @@ func (f *fixture) deployed(ctx context.Context, values map[string]string) (*chec
 
 // send sends a delivery and returns its answer, which must have a status.
 func (f *fixture) send(ctx context.Context, payload []byte, status int) (a answer, err error) {
-	got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+	got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.Stack.WebhookURL, Payload: payload})
 	if err == nil {
 		err = json.Unmarshal(got.Body, &a)
 	}
@@ -233,8 +235,8 @@ type answer struct{ Recorded, Duplicates, Conflicts int }
 // program returns what makes a command of payhook for a stack. AWS is this emulator.
 func (f *fixture) program(s *checks.Subject) func(ctx context.Context, args ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(f.machine.top, ".local", "bin", "payhook"),
-			append(args, "--stack", s.StackName)...)
+		cmd := exec.CommandContext(ctx, filepath.Join(f.machine.options.top, ".local", "bin", "payhook"),
+			append(args, "--stack", s.Stack.StackName)...)
 		cmd.Dir, cmd.Env = f.folder, f.machine.cdk.Environment
 		return cmd
 	}
@@ -290,7 +292,7 @@ func areRight(t *testing.T, rows []checks.Check, least int) {
 
 // What a wrong setting rejects is stored, and published once when the setting is right.
 func (f *fixture) testRejected(t *testing.T) {
-	client, name := lambda.NewFromConfig(f.AWS), f.Functions["webhook"]
+	client, name := lambda.NewFromConfig(f.Stack.AWS), f.Stack.Functions["webhook"]
 	conf, err := client.GetFunctionConfiguration(t.Context(),
 		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
@@ -317,7 +319,7 @@ func (f *fixture) testRejected(t *testing.T) {
 	}
 	deploy(environment)
 	event := paymenttest.Event()
-	got, rejected := f.machine.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
+	got, rejected := f.machine.service.Send(t.Context(), paymenttest.Webhook{URL: f.Stack.WebhookURL,
 		Payload: paymenttest.Delivery(event), Age: time.Minute})
 	if rejected == nil && got.Status != http.StatusUnauthorized {
 		rejected = wrong("not rejected", got.Status)
@@ -346,7 +348,7 @@ func (f *fixture) testRejected(t *testing.T) {
 // can work on it any more, and later if a run of the schedule could not publish it.
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
-	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.AWS), f.LedgerTable)
+	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.Stack.AWS), f.Stack.LedgerTable)
 	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
 		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
@@ -391,7 +393,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 	send := func() {
 		event := paymenttest.Event()
 		got, err := f.machine.service.Send(t.Context(),
-			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
+			paymenttest.Webhook{URL: f.Stack.WebhookURL, Payload: paymenttest.Delivery(event)})
 		if err != nil || got.Status/100 != 2 {
 			t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
 		}
@@ -414,7 +416,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 			}
 		})
 	}
-	values := maps.Clone(f.Settings)
+	values := maps.Clone(f.Stack.Settings)
 	values["successStatus"], values["keyMaxAge"] = "202", "25h"
 	if _, err := f.deployed(t.Context(), values); err != nil {
 		t.Error(err)

@@ -59,7 +59,7 @@ func (f *fixture) testFaults(t *testing.T) {
 			for range work {
 				events := paymenttest.Events(each)
 				got, err := f.machine.service.Send(t.Context(),
-					paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(events...)})
+					paymenttest.Webhook{URL: f.Stack.WebhookURL, Payload: paymenttest.Delivery(events...)})
 				if got.Status/100 == 4 {
 					t.Errorf("answered %d %s", got.Status, got.Body)
 				}
@@ -89,7 +89,8 @@ func (f *fixture) testFaults(t *testing.T) {
 	}
 	arrived := f.awaitReleased(t, ids...)
 	recorded := map[string]bool{} // the eventIds in the evidence
-	if err := commands.Scan(t.Context(), f.S3(), f.EvidenceBucket, commands.Section{}, func(o commands.Object) {
+	if err := commands.Scan(t.Context(), f.Stack.S3(), f.Stack.EvidenceBucket, commands.Section{}, func(
+		o commands.Object) {
 		if o.Err != nil {
 			t.Error(o.Err)
 		}
@@ -109,8 +110,9 @@ func (f *fixture) testFaults(t *testing.T) {
 // killer returns what kills the processes that run the webhook function.
 func (f *fixture) killer(t *testing.T) func() {
 	t.Helper()
-	name := f.Functions["webhook"]
-	out, err := lambda.NewFromConfig(f.AWS).GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name})
+	name := f.Stack.Functions["webhook"]
+	out, err := lambda.NewFromConfig(f.Stack.AWS).GetFunction(t.Context(),
+		&lambda.GetFunctionInput{FunctionName: &name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,8 +83,8 @@ type statement struct {
 // removeEach removes each permission of the only policy of a function's role once: one action on one resource. It fails
 // the test unless a path fails then, because its action is denied.
 func (f *fixture) removeEach(t *testing.T, function string, paths []path) {
-	name, client := f.Functions[function], iam.NewFromConfig(f.AWS)
-	out, err := lambda.NewFromConfig(f.AWS).GetFunctionConfiguration(t.Context(),
+	name, client := f.Stack.Functions[function], iam.NewFromConfig(f.Stack.AWS)
+	out, err := lambda.NewFromConfig(f.Stack.AWS).GetFunctionConfiguration(t.Context(),
 		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func (f *fixture) webhookPaths() []path {
 			return err
 		}},
 		{"a rejected webhook is stored", func(ctx context.Context) error {
-			got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL,
+			got, err := f.machine.service.Send(ctx, paymenttest.Webhook{URL: f.Stack.WebhookURL,
 				Payload: delivery(fresh()), Flaw: paymenttest.SignatureChanged})
 			if err == nil && got.Status != http.StatusUnauthorized {
 				err = wrong("not rejected", got.Status)
@@ -235,10 +235,11 @@ func (f *fixture) webhookPaths() []path {
 }
 
 func (f *fixture) ledger() *ledger.Ledger {
-	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.AWS), f.LedgerTable), ledger.Options{Window: time.Hour})
+	return ledger.New(dynamodb.NewLedger(dynamodb.NewClient(f.Stack.AWS), f.Stack.LedgerTable),
+		ledger.Options{Window: time.Hour})
 }
 
-func (f *fixture) parking() objects.Store { return s3.NewBucket(f.S3(), f.ParkingBucket) }
+func (f *fixture) parking() objects.Store { return s3.NewBucket(f.Stack.S3(), f.Stack.ParkingBucket) }
 
 // record writes an event as pending, and returns its item. If it is large, it is in the bucket of large events.
 func (f *fixture) record(ctx context.Context, large bool) (ledger.Item, error) {
@@ -248,7 +249,8 @@ func (f *fixture) record(ctx context.Context, large bool) (ledger.Item, error) {
 	}
 	i := ledger.NewItem(raw, uuid.New().String(), time.Now())
 	if i.Large = large; large {
-		i.Detail, err = bus.NewLargeEvents(s3.NewBucket(f.S3(), f.LargeEventBucket), f.LargeEventBucket).Put(ctx, raw)
+		i.Detail, err = bus.NewLargeEvents(s3.NewBucket(f.Stack.S3(), f.Stack.LargeEventBucket),
+			f.Stack.LargeEventBucket).Put(ctx, raw)
 	}
 	due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 	r := f.ledger().Record(ctx, []ledger.Item{i}, ledger.NewLeaseOwner(), due)[0]

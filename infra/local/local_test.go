@@ -226,7 +226,7 @@ func TestTheServiceFollowsTheSettings(t *testing.T) {
 }
 
 func TestMissingSettingsAreAdded(t *testing.T) {
-	m := &machine{state: t.TempDir(), serverCA: paymenttest.NewCA("Local Server CA"),
+	m := &machine{options: options{state: t.TempDir()}, serverCA: paymenttest.NewCA("Local Server CA"),
 		service: paymenttest.NewServer(paymenttest.Options{})}
 	t.Cleanup(m.service.Close)
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
@@ -246,7 +246,7 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 			t.Fatal(err)
 		}
 		test.want["evidence"] = "1d"
-		if diff := cmp.Diff(test.want, values(s.Settings)); diff != "" {
+		if diff := cmp.Diff(test.want, values(s.Stack.Settings)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.given, diff)
 		}
 	}

@@ -34,7 +34,7 @@ type options struct {
 
 // machine has what all stacks on this machine share: the emulator and the payment service.
 type machine struct {
-	options
+	options  options
 	main     *checks.Subject
 	cdk      *CDK
 	emulator *Emulator
@@ -55,7 +55,7 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 			m.stop()
 		}
 	}()
-	release, err := Prepare(ctx, m.top, m.state, m.progress)
+	release, err := Prepare(ctx, m.options.top, m.options.state, m.options.progress)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 	}
 	return m, o.progress.Step("cdk deploy of the consumer", func() error {
 		stacks, err := m.cdk.Deploy(ctx, consumer, []string{"--parameters",
-			consumerStack + ":LargeEventBucket=" + m.main.LargeEventBucket}, consumerStack)
+			consumerStack + ":LargeEventBucket=" + m.main.Stack.LargeEventBucket}, consumerStack)
 		if err != nil {
 			return err
 		}
@@ -98,28 +98,28 @@ func (m *machine) stop() {
 // synthesize starts the emulator and writes the templates at the same time. It returns the
 // folders with those of Payhook and of the consumer.
 func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, err error) {
-	cdk := &CDK{Top: m.top, State: m.state, Environment: CDKEnvironment(m.top)}
-	values := m.context(m.main.Settings)
-	if err := checkSettings(m.main.StackName, values, m.given); err != nil {
+	cdk := &CDK{Top: m.options.top, State: m.options.state, Environment: CDKEnvironment(m.options.top)}
+	values := m.context(m.main.Stack.Settings)
+	if err := checkSettings(m.main.Stack.StackName, values, m.options.given); err != nil {
 		return "", "", err
 	}
-	bus := cmp.Or(m.main.Setting("eventBusName"), m.main.StackName)
+	bus := cmp.Or(m.main.Stack.Setting("eventBusName"), m.main.Stack.StackName)
 	group, within := errgroup.WithContext(ctx)
 	step := func(name string, do func() error) {
-		group.Go(func() error { return m.progress.Step(name, do) })
+		group.Go(func() error { return m.options.progress.Step(name, do) })
 	}
 	step("starting MiniStack", func() (err error) {
-		if m.emulator, err = StartEmulator(within, m.top, m.state, m.forFunctions); err == nil {
-			m.cdk, m.end = m.emulator.CDK(m.top), append(m.end, m.emulator.Stop)
+		if m.emulator, err = StartEmulator(within, m.options.top, m.options.state, m.options.forFunctions); err == nil {
+			m.cdk, m.end = m.emulator.CDK(m.options.top), append(m.end, m.emulator.Stop)
 		}
 		return err
 	})
 	step("synthesizing Payhook", func() (err error) {
-		assembly, err = cdk.Synth(within, m.top, "payhook.out", values)
+		assembly, err = cdk.Synth(within, m.options.top, "payhook.out", values)
 		return err
 	})
 	step("synthesizing the consumer", func() (err error) {
-		consumer, err = cdk.Synth(within, filepath.Join(m.top, "events", "consumer"), "consumer.out",
+		consumer, err = cdk.Synth(within, filepath.Join(m.options.top, "events", "consumer"), "consumer.out",
 			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
 				"rules": strings.Join(checks.Rules(), ",")})
 		return err
@@ -144,14 +144,14 @@ func checkSettings(name string, texts, given map[string]string) error {
 
 // startService starts the simulated payment service.
 func (m *machine) startService() error {
-	service, err := checks.ServiceOptions(m.settings)
+	service, err := checks.ServiceOptions(m.options.settings)
 	if err != nil {
 		return err
 	}
 	service.Identity = m.identity
 	m.service = paymenttest.NewServer(service)
 	m.end = append(m.end, m.service.Close)
-	m.progress.Say("the simulated payment service is at %s", m.service.URL)
+	m.options.progress.Say("the simulated payment service is at %s", m.service.URL)
 	return nil
 }
 
@@ -198,14 +198,16 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	s := &checks.Subject{
 		Stack: &stack.Stack{Local: true, Region: Region,
 			StackName: settings.TextOf(values, "stackName"), PaymentService: m.service.URL,
-			Settings: values, Given: m.given},
+			Settings: values, Given: m.options.given},
 		Identity: m.identity, Timeout: 20 * time.Second, Sender: m.service.Sender(),
 		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}
 	return s, nil
 }
 
 // tlsFile returns the path of a PEM file that all endpoints use.
-func (m *machine) tlsFile(name string) string { return filepath.Join(m.state, "tls", name+".pem") }
+func (m *machine) tlsFile(name string) string {
+	return filepath.Join(m.options.state, "tls", name+".pem")
+}
 
 // writeTLSFiles writes the certificate of the endpoints' CA, and the client certificate of the
 // payment service with its key and the truststore.
@@ -230,25 +232,25 @@ func (m *machine) deploy(ctx context.Context, s *checks.Subject, assembly string
 	if err != nil {
 		return err
 	}
-	return m.ready(ctx, s, outputs[s.StackName], stack.DefaultID)
+	return m.ready(ctx, s, outputs[s.Stack.StackName], stack.DefaultID)
 }
 
 // ready sets the names and addresses of the construct with an id in the deployed stack, starts its
 // endpoint, and stores the client credentials, as a person does after the first deployment.
 func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[string]string, id string) error {
-	s.AWS, s.Endpoint = m.emulator.AWS, m.emulator.Endpoint
-	if err := s.SetOutputs(outputs, id); err != nil {
+	s.Stack.AWS, s.Stack.Endpoint = m.emulator.AWS, m.emulator.Endpoint
+	if err := s.Stack.SetOutputs(outputs, id); err != nil {
 		return err
 	}
-	if domain := s.Setting("domainName"); domain != "" {
+	if domain := s.Stack.Setting("domainName"); domain != "" {
 		if err := m.startAPIGateway(ctx, s, domain); err != nil {
 			return err
 		}
 	} else {
-		s.WebhookURL = stack.FunctionURL(s.Endpoint, s.WebhookURL)
+		s.Stack.WebhookURL = stack.FunctionURL(s.Stack.Endpoint, s.Stack.WebhookURL)
 	}
 	if s == m.main {
-		m.service.SetWebhookURL(s.WebhookURL)
+		m.service.SetWebhookURL(s.Stack.WebhookURL)
 	}
 	id, secret := m.service.Client()
 	return s.StoreCredentials(ctx, id, secret)
@@ -256,23 +258,24 @@ func (m *machine) ready(ctx context.Context, s *checks.Subject, outputs map[stri
 
 // startAPIGateway starts what replaces API Gateway. The emulator serves no TLS.
 func (m *machine) startAPIGateway(ctx context.Context, s *checks.Subject, domain string) error {
-	functions, name := lambda.NewFromConfig(s.AWS), s.Functions["webhook"]
+	functions, name := lambda.NewFromConfig(s.Stack.AWS), s.Stack.Functions["webhook"]
 	function, err := functions.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		return err
 	}
 	api := httpAPI{Domain: domain, ID: function.Environment.Variables[settings.APIIDEnv],
 		Function: name}
-	if checks.UsesMTLS(s.Settings) {
-		path := s.Settings["truststore"]
+	if checks.UsesMTLS(s.Stack.Settings) {
+		path := s.Stack.Settings["truststore"]
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(m.top, path)
+			path = filepath.Join(m.options.top, path)
 		}
 		if api.Truststore, err = os.ReadFile(path); err != nil {
 			return err
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(m.state, "apigateway.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(m.options.state, "apigateway.log"),
+		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -282,11 +285,11 @@ func (m *machine) startAPIGateway(ctx context.Context, s *checks.Subject, domain
 		return err
 	}
 	m.end = append(m.end, e.Close)
-	m.progress.Say("in place of API Gateway: %s at %s", domain, e.URL)
-	s.WebhookURL, s.ServerCA = e.URL, m.tlsFile("server-ca")
+	m.options.progress.Say("in place of API Gateway: %s at %s", domain, e.URL)
+	s.Stack.WebhookURL, s.Stack.ServerCA = e.URL, m.tlsFile("server-ca")
 	// Another truststore does not have the CA of the simulated service.
-	if s.Settings["truststore"] == m.tlsFile("truststore") {
-		s.ClientCert, s.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")
+	if s.Stack.Settings["truststore"] == m.tlsFile("truststore") {
+		s.Stack.ClientCert, s.Stack.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	}
 	o.progress.Say("everything is up")
 	defer stack.Remove(o.top)
-	if err := m.main.Write(o.top); err != nil {
+	if err := m.main.Stack.Write(o.top); err != nil {
 		return err
 	}
 	select {
@@ -145,14 +145,14 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 
 // firstRuns runs the token function and redrive once, so that a token is stored and both have written metrics.
 func (m *machine) firstRuns(ctx context.Context) error {
-	return m.progress.Step("running token and redrive once", func() error {
+	return m.options.progress.Step("running token and redrive once", func() error {
 		return errors.Join(m.firstToken(ctx), m.main.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}))
 	})
 }
 
 // firstToken lets the token function store a token, unless the stack keeps none.
 func (m *machine) firstToken(ctx context.Context) error {
-	if !m.main.KeepsToken() {
+	if !m.main.Stack.KeepsToken() {
 		return nil
 	}
 	run, err := m.main.RunToken(ctx, checks.AsScheduled)

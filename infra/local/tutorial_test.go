@@ -38,7 +38,7 @@ END
 // variables that are set lead elsewhere.
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
-	clients := filepath.Join(f.machine.top, ".local", "clients")
+	clients := filepath.Join(f.machine.options.top, ".local", "clients")
 	install := exec.CommandContext(t.Context(), "sh", "-c", `[ -x "$1/bin/pip" ] || python3 -m venv "$1"
 		exec "$1/bin/pip" install --disable-pip-version-check --quiet --no-deps -r testdata/clients.txt`, "sh", clients)
 	if out, err := install.CombinedOutput(); err != nil {
@@ -46,7 +46,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	}
 	folder := t.TempDir()
 	checkout := filepath.Join(folder, "payhook")
-	entries, err := os.ReadDir(f.machine.top)
+	entries, err := os.ReadDir(f.machine.options.top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +61,15 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	}
 	t.Cleanup(func() { up.Close() })
 	bin := filepath.Join(".local", "bin")
-	if err := os.CopyFS(filepath.Join(checkout, bin), os.DirFS(filepath.Join(f.machine.top, bin))); err != nil {
+	if err := os.CopyFS(filepath.Join(checkout, bin), os.DirFS(filepath.Join(f.machine.options.top, bin))); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		if e.Name() == ".local" || e.Name() == ".git" {
 			continue
 		}
-		if err := os.Symlink(filepath.Join(f.machine.top, e.Name()), filepath.Join(checkout, e.Name())); err != nil {
+		if err := os.Symlink(filepath.Join(f.machine.options.top, e.Name()),
+			filepath.Join(checkout, e.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,7 +78,7 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
 		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
-		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.LargeEventBucket, "STACK="+f.StackName)
+		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.Stack.LargeEventBucket, "STACK="+f.Stack.StackName)
 	return cmd
 }
 
@@ -126,13 +127,13 @@ func (f *fixture) testTutorial(t *testing.T) {
 	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
 	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(run))[2]+")\n"+
 		"(export no_proxy='*' FUNCTION="+
-		f.Functions["redrive"]+"\n"+block.FindStringSubmatch(string(compare))[2]+")\n"+
+		f.Stack.Functions["redrive"]+"\n"+block.FindStringSubmatch(string(compare))[2]+")\n"+
 		"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	digest := fmt.Sprintf("\n%x  -\n", sha256.Sum256(programs["redrive"]))
 	if err != nil || event < 0 || !strings.Contains(string(out), digest) ||
-		!strings.Contains(string(out), f.LargeEventBucket) ||
+		!strings.Contains(string(out), f.Stack.LargeEventBucket) ||
 		!strings.Contains(string(out), "stack First (account ") ||
 		!strings.Contains(string(out), `"ExecutedVersion"`) || strings.Contains(string(out), "FunctionError") ||
 		strings.Contains(string(out), "compiling and installing") {

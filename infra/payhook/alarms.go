@@ -142,7 +142,7 @@ func alarms(conf settings.Settings, webhook webhook) []alarm {
 		// Without notifyOK: what was lost meanwhile is not back.
 		{name: "bus-missing", metric: count(settings.BusMissingMetric)},
 	}
-	if webhook.api != nil {
+	if webhook.ingress.api != nil {
 		all = append(all, alarm{name: "rejected-by-aws", metric: count(settings.NotInvokedMetric), notifyOK: true})
 	} else {
 		// CloudWatch receives the function's counts later than those of Lambda, so the newest period can differ without
@@ -313,11 +313,11 @@ func (p *Payhook) traffic() []awscloudwatch.IWidget {
 		lines("Runs that failed, or did not start for lack of concurrency", runs...),
 		lines("Dead-letter queues: runs that could not be started", queues...),
 	}
-	if w.certificate != nil {
+	if w.ingress.certificate != nil {
 		// ACM writes it twice a day, until the certificate expires:
 		// https://docs.aws.amazon.com/acm/latest/userguide/cloudwatch-metrics.html
 		days := over(24*60, minimum,
-			newMetric("AWS/CertificateManager", "DaysToExpiry", "CertificateArn", w.certificate))
+			newMetric("AWS/CertificateManager", "DaysToExpiry", "CertificateArn", w.ingress.certificate))
 		// The last hours, which the dashboard shows, can be without a value.
 		charts = append(charts, chart("Days until the certificate of the domain name expires",
 			&awscloudwatch.GraphWidgetProps{Left: &[]awscloudwatch.IMetric{days}, Start: jsii.String("-P14D")}))
@@ -329,12 +329,12 @@ func (p *Payhook) traffic() []awscloudwatch.IWidget {
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 func (w webhook) requests() []awscloudwatch.IMetric {
-	if w.api == nil {
+	if w.ingress.api == nil {
 		return []awscloudwatch.IMetric{line(w.lambdaMetric("UrlRequestCount"), sum, "requests"),
 			line(w.lambdaMetric("Url4xxCount"), sum, "4xx"), line(w.lambdaMetric("Url5xxCount"), sum, "5xx")}
 	}
 	api := func(name, label string) awscloudwatch.IMetric {
-		return line(newMetric("AWS/ApiGateway", name, "ApiId", w.api.Ref()), sum, label)
+		return line(newMetric("AWS/ApiGateway", name, "ApiId", w.ingress.api.Ref()), sum, label)
 	}
 	return []awscloudwatch.IMetric{api("Count", "requests"), api("4xx", "4xx"), api("5xx", "5xx")}
 }

@@ -10,7 +10,7 @@ import (
 
 type webhook struct {
 	function
-	*ingress
+	ingress *ingress
 }
 
 // newWebhook creates the function that receives webhooks, and connects it to the ingress.
@@ -47,7 +47,7 @@ func (p *Payhook) allowReceiving(f function) {
 		f.role.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
 	}
 	if p.conf.KeyEndpointAuth == settings.BearerToken {
-		f.role.allow([]string{p.token.read}, p.token.arn)
+		f.role.allow([]string{p.token.store.read}, p.token.store.arn)
 	}
 	f.role.allow([]string{"s3:PutObject"}, in(p.buckets.parking, invalidFolder)...)
 	if p.buckets.evidence != nil {
@@ -85,7 +85,7 @@ func (p *Payhook) newRedrive() {
 // token is the zero value with tokenStore=none.
 type token struct {
 	scheduled
-	store
+	store       store
 	credentials awssecretsmanager.CfnSecret // with the client id and secret
 }
 

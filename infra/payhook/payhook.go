@@ -130,11 +130,11 @@ func create(scope constructs.Construct, id *string, props *Props,
 func (p *Payhook) Bus() awsevents.IEventBus { return p.bus }
 
 // URL returns the URL that receives webhooks.
-func (p *Payhook) URL() *string { return p.webhook.url }
+func (p *Payhook) URL() *string { return p.webhook.ingress.url }
 
 // TokenID returns the ARN of the secret with the access token, with TokenStore parameter the name of the parameter, and
 // nil with TokenStore none: what [payhook.example/shared/aws/tokenstore.Source] takes.
-func (p *Payhook) TokenID() *string { return p.token.id }
+func (p *Payhook) TokenID() *string { return p.token.store.id }
 
 // AlarmTopic returns the topic that every alarm notifies: Props.AlarmTopic, or the one that the construct created.
 func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
@@ -160,12 +160,12 @@ func (p *Payhook) WebhookAlias() awslambda.Alias { return p.webhook.alias }
 // keys that encrypt it: that of Props.Encryption and those of [Payhook.UseKey]. It panics with TokenStore none.
 func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
 	t := p.token
-	if t.id == nil {
+	if t.store.id == nil {
 		panic("payhook: GrantReadToken: there is no access token, as TokenStore is none")
 	}
-	p.grantUse(grantee, t.service, t.context, t.arn)
+	p.grantUse(grantee, t.store.service, t.store.context, t.store.arn)
 	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
-		Grantee: grantee, Actions: jsii.Strings(t.read), ResourceArns: &[]*string{t.arn},
+		Grantee: grantee, Actions: jsii.Strings(t.store.read), ResourceArns: &[]*string{t.store.arn},
 	})
 }
 
@@ -216,7 +216,7 @@ func (p *Payhook) warn(props *Props) {
 
 // newOutputs creates the outputs that every stack has, and those of the access token.
 func (p *Payhook) newOutputs(dashboard *string) {
-	p.output(settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
+	p.output(settings.WebhookURLOutput, "the URL that receives webhooks", p.webhook.ingress.url)
 	p.output(settings.EventBusNameOutput, "the bus with the events", p.bus.EventBusName())
 	p.output("EventBusArn", "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
 	p.output(settings.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
@@ -244,9 +244,9 @@ func (p *Payhook) newOutputs(dashboard *string) {
 		return
 	}
 	if p.conf.TokenStore == settings.InParameter {
-		p.output(settings.TokenParameterOutput, "the parameter with the access token", p.token.id)
+		p.output(settings.TokenParameterOutput, "the parameter with the access token", p.token.store.id)
 	} else {
-		p.output(settings.TokenSecretOutput, "the secret with the access token", p.token.id)
+		p.output(settings.TokenSecretOutput, "the secret with the access token", p.token.store.id)
 	}
 	p.output(settings.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
 		p.token.invokedAs())
@@ -269,7 +269,7 @@ func (p *Payhook) subscriptionDetails() *string {
 		settings.Settings
 		URL      string
 		MaxBytes int
-	}{p.conf, *p.webhook.url, settings.SafePayloadBytes}); err != nil {
+	}{p.conf, *p.webhook.ingress.url, settings.SafePayloadBytes}); err != nil {
 		panic(err) // subscription.txt is part of the program
 	}
 	return jsii.String(details.String())

@@ -158,8 +158,8 @@ func (p *Payhook) named() settings.Resources {
 	if p.buckets.evidence != nil {
 		r[settings.EvidenceBucketEnv] = *p.buckets.evidence.BucketName()
 	}
-	if p.token.id != nil {
-		r[p.token.variable] = *p.token.id
+	if p.token.store.id != nil {
+		r[p.token.store.variable] = *p.token.store.id
 	}
 	return r
 }

@@ -123,7 +123,7 @@ func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T)
 	either := [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}}
 	for _, r.failed = range either {
 		for _, r.withdrawn = range either {
-			got := w.receive(t.Context(), forged).Key
+			got := w.receive(t.Context(), forged).By.Key
 			if got.TableFailed != (r.failed[0] || r.failed[1]) || got.Withdrawn != (r.withdrawn[0] || r.withdrawn[1]) {
 				t.Errorf("%v, %v: failed %t, withdrawn %t", r.failed, r.withdrawn, got.TableFailed, got.Withdrawn)
 			}
@@ -204,9 +204,9 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 		r.next, c.signedWith.ID = &key, c.id
 		r.key = func() paymenttest.Key { return c.cached }
 		got := w.receive(t.Context(), signedAt(t, c.signedWith, paymenttest.Delivery(paymenttest.Event()), w.now))
-		if got.Outcome != c.want || len(r.lookups) != c.lookups || got.KeyID != c.id ||
-			(got.Key.Source == keys.Service) != (c.lookups > 0 && c.cached.Private != c.signedWith.Private) {
-			t.Errorf("%s: %s %s, with %d look-ups, want %s", name, got.KeyID, got.Outcome, len(r.lookups), c.want)
+		if got.Outcome != c.want || len(r.lookups) != c.lookups || got.By.KeyID != c.id ||
+			(got.By.Key.Source == keys.Service) != (c.lookups > 0 && c.cached.Private != c.signedWith.Private) {
+			t.Errorf("%s: %s %s, with %d look-ups, want %s", name, got.By.KeyID, got.Outcome, len(r.lookups), c.want)
 		}
 		if written := len(w.table.Items()) + len(r.sources); (written > 0) != (c.want == intake.Accepted) {
 			t.Errorf("%s: %s: %d are written", name, got.Outcome, written)

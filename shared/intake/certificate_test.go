@@ -50,12 +50,12 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 		t.Fatalf("%+v", r)
 	}
 	r := w.deliverWith(client, paymenttest.RawDelivery(uuid.New().String(), changed))
-	if r.Outcome != intake.Conflict || r.Parked == "" {
+	if r.Outcome != intake.Conflict || r.ParkedAs.Name == "" {
 		t.Fatalf("%+v", r)
 	}
 	// The certificate has expired since.
 	w.now = w.now.Add(48 * time.Hour)
-	return w, w.parked(r.Parked)
+	return w, w.parked(r.ParkedAs.Name)
 }
 
 func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
@@ -69,9 +69,9 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			}
 			r := w.replay(p, wire.ParkedContent)
 			if r.Outcome != intake.Accepted || r.Recorded != 1 ||
-				strings.Contains(r.Unverified, "no signature") != alone ||
-				strings.Contains(r.Unverified, "the truststore does not trust") != (n > 0) ||
-				(r.Unverified == "") != (!alone && n == 0) {
+				strings.Contains(r.By.Unverified, "no signature") != alone ||
+				strings.Contains(r.By.Unverified, "the truststore does not trust") != (n > 0) ||
+				(r.By.Unverified == "") != (!alone && n == 0) {
 				t.Errorf("%t, %d: %+v", alone, n, r)
 			}
 		}
@@ -92,10 +92,10 @@ func TestAReplayThatParksADeliveryAnewKeepsTheTimeOfItsCertificate(t *testing.T)
 			w.parking.Delete(name)
 		}
 		r := w.replay(p, wire.NoContent)
-		if r.Outcome != intake.Conflict || !r.New() {
+		if r.Outcome != intake.Conflict || !r.ParkedAs.New() {
 			t.Fatalf("%+v", r)
 		}
-		anew := w.parked(r.Parked)
+		anew := w.parked(r.ParkedAs.Name)
 		if anew.Certificate.AcceptedAt != accepted {
 			t.Errorf("parked anew as accepted at %s, was %s", anew.Certificate.AcceptedAt, accepted)
 		}
@@ -217,12 +217,12 @@ func TestADeliveryWithItsChainIsReplayed(t *testing.T) {
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	text := string(paymenttest.EncodeCertificate(issuing.Client(nil).Leaf)) + string(issuing.PEM())
 	r := w.receive(w.ctx(), intake.Delivery{Payload: []byte(`{"events":[]}`), Certificate: text})
-	if r.Outcome != intake.Invalid || r.Parked == "" {
+	if r.Outcome != intake.Invalid || r.ParkedAs.Name == "" {
 		t.Fatalf("%+v", r)
 	}
-	p := w.parked(r.Parked)
+	p := w.parked(r.ParkedAs.Name)
 	if got := w.replay(p, wire.NoContent); got.Outcome != intake.Invalid || len(p.Certificate.Chain) != 3 ||
-		strings.Contains(got.Unverified, "the truststore does not trust") {
+		strings.Contains(got.By.Unverified, "the truststore does not trust") {
 		t.Errorf("a chain of %d: %+v", len(p.Certificate.Chain), got)
 	}
 }

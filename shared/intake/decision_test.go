@@ -89,7 +89,7 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 		beside := paymenttest.Encode(paymenttest.Event())
 		w.send(beside)
 		_, changed := w.send(raw, bytes.Replace(beside, []byte("1250.00"), []byte("0.01"), 1))
-		before, p := w.table.Items(), w.parked(changed.Parked)
+		before, p := w.table.Items(), w.parked(changed.ParkedAs.Name)
 		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.NotPublishable || r.Done() || r.Recorded != 0 ||
 			r.Err == nil || !cmp.Equal(before, w.table.Items()) {
 			t.Errorf("%s: a conflict: %+v", name, r)
@@ -230,7 +230,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 			w.opts.LargeEventBytes = 10
 			w.send(first)
 			_, r := w.send(other)
-			p := w.parked(r.Parked)
+			p := w.parked(r.ParkedAs.Name)
 			return func(w *world, ctx context.Context) error {
 				return w.replayer().Replay(ctx, p, wire.ParkedContent).Err
 			}

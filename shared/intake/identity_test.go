@@ -43,7 +43,7 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 		delivery := w.signed(payload)
 		r := w.receive(w.ctx(), delivery)
 		want := intake.Result{Outcome: intake.Invalid, DeliveryID: r.DeliveryID, Invalid: len(c.positions), Events: 2,
-			Recorded: 2, Published: 2, Parked: r.Parked}
+			Recorded: 2, Published: 2, ParkedAs: intake.ParkedAs{Name: r.ParkedAs.Name}}
 		if len(c.positions) == 2 { // one is repeated
 			want.Events, want.Duplicates = 3, 1
 		}
@@ -55,13 +55,13 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 			}
 		}
 		is(r, want, c.problem)
-		p := w.parked(r.Parked)
+		p := w.parked(r.ParkedAs.Name)
 		if p.Reason != proof.Invalid || p.Cause != c.problem || !cmp.Equal(p.Positions, c.positions) ||
 			!cmp.Equal(p.EventIDs, c.ids) || p.DeliveryID != r.DeliveryID || !bytes.Equal(p.Payload, payload) {
 			t.Errorf("parked %+v", p)
 		}
 		// Sent again, its events are duplicates and it is parked already.
-		want.Recorded, want.Published, want.Duplicates, want.ParkedBefore = 0, 0, want.Duplicates+2, true
+		want.Recorded, want.Published, want.Duplicates, want.ParkedAs.Before = 0, 0, want.Duplicates+2, true
 		is(w.receive(w.ctx(), delivery), want, c.problem)
 		if records := w.stored(); len(records) != 1 || !bytes.Equal(records[0].Payload, payload) {
 			t.Errorf("%d records", len(records))
@@ -95,12 +95,12 @@ func TestADeliveryIsParkedOnceAllElseIsStored(t *testing.T) {
 		w := newEvidenceWorld(t)
 		w.send(first)
 		w.table.Fails, w.evidence.Fails, w.parking.Fails = c.table, c.evidence, c.parking
-		if r := w.deliver(payload); r.Outcome != c.want || !r.Outcome.Unavailable || r.Parked != "" ||
+		if r := w.deliver(payload); r.Outcome != c.want || !r.Outcome.Unavailable || r.ParkedAs.Name != "" ||
 			len(w.parking.Keys()) != 0 || len(w.evidence.Keys()) != 1+c.stored {
 			t.Errorf("%s: %+v", name, r)
 		}
 		w.table.Fails, w.evidence.Fails, w.parking.Fails, w.now = nil, nil, nil, w.now.Add(time.Minute)
-		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.Parked == "" || r.AlsoParked.Parked == "" ||
+		if r := w.deliver(payload); r.Outcome != intake.Invalid || r.ParkedAs.Name == "" || r.AlsoParked.Name == "" ||
 			len(w.stored()) != 2+c.stored {
 			t.Errorf("%s: sent again: %+v", name, r)
 		}
@@ -123,22 +123,22 @@ func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 		}
 		return nil
 	}
-	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed || r.Parked == "" || r.AlsoParked.Parked != "" {
+	if r := w.deliver(payload); r.Outcome != intake.ParkingFailed || r.ParkedAs.Name == "" || r.AlsoParked.Name != "" {
 		t.Errorf("%+v", r)
 	}
 	w.parking.Fails = nil
 	r := w.deliver(payload)
 	if r.Outcome != intake.Invalid || r.Conflicts != 1 || r.Invalid != 1 || r.Duplicates != 1 ||
-		fmt.Sprint(r.Err) != "payment: events[1].eventId: must be a UUID" || !r.ParkedBefore || !r.AlsoParked.New() {
+		fmt.Sprint(r.Err) != "payment: events[1].eventId: must be a UUID" || !r.ParkedAs.Before || !r.AlsoParked.New() {
 		t.Errorf("%+v", r)
 	}
-	invalid, conflict := w.parked(r.Parked), w.parked(r.AlsoParked.Parked)
+	invalid, conflict := w.parked(r.ParkedAs.Name), w.parked(r.AlsoParked.Name)
 	if invalid.Reason != proof.Invalid || !cmp.Equal(invalid.Positions, []int{1}) ||
 		conflict.Reason != proof.Conflict || !cmp.Equal(conflict.EventIDs, idsOf(t, other)) {
 		t.Errorf("%+v, %+v", invalid, conflict)
 	}
-	if r := w.replay(invalid, wire.NoContent); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedBefore ||
-		w.parked(r.Parked).Reason != proof.Conflict {
+	if r := w.replay(invalid, wire.NoContent); r.Outcome != intake.Invalid || r.Conflicts != 1 || !r.ParkedAs.Before ||
+		w.parked(r.ParkedAs.Name).Reason != proof.Conflict {
 		t.Errorf("%+v", r)
 	}
 	// The decision about the conflict does not need the events without identity.
@@ -154,7 +154,7 @@ func TestAParkedDeliveryHasAThousandPositions(t *testing.T) {
 	w := newWorld(t)
 	good := paymenttest.Encode(paymenttest.Event())
 	_, r := w.send(good, []byte(strings.Repeat("1,", 4999)+"1"))
-	if p := w.parked(r.Parked); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
+	if p := w.parked(r.ParkedAs.Name); len(p.Positions) != 1000 || p.Positions[999] != 1000 || r.Invalid != 5000 ||
 		r.Published != 1 {
 		t.Errorf("%d positions of %d", len(p.Positions), r.Invalid)
 	}
@@ -229,10 +229,10 @@ func TestTheLargestDeliveryThatIsParkedIsReadBack(t *testing.T) {
 	w := newWorld(t)
 	payload := bytes.Repeat([]byte("\x00"), 6<<20)
 	r := w.deliver(payload)
-	if r.Outcome != intake.Invalid || r.Parked == "" {
+	if r.Outcome != intake.Invalid || r.ParkedAs.Name == "" {
 		t.Fatalf("%+v", r)
 	}
-	p := w.parked(r.Parked)
+	p := w.parked(r.ParkedAs.Name)
 	if again := w.replay(p, wire.NoContent); !bytes.Equal(p.Payload, payload) || again.Outcome != intake.Invalid {
 		t.Errorf("%d bytes, %+v", len(p.Payload), again)
 	}

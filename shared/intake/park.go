@@ -67,7 +67,7 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 	as := []*ParkedAs{&r.ParkedAs, &r.AlsoParked}
 	for i, part := range parts {
 		var failed error
-		if *as[i], failed = p.parkDelivery(ctx, part, payload, r.Authentication); failed != nil {
+		if *as[i], failed = p.parkDelivery(ctx, part, payload, r.By); failed != nil {
 			return failed
 		}
 	}
@@ -115,9 +115,9 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *R
 	results := make(map[string]EventResult, len(failed))
 	var known error
 	for i, f := range failed {
-		results[f.EventID] = Pending
+		results[f.item.EventID] = Pending
 		if parked[i] {
-			results[f.EventID] = Unpublishable
+			results[f.item.EventID] = Unpublishable
 			r.Unpublishable++
 		} else {
 			r.Pending++
@@ -135,7 +135,7 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *R
 // parkEvent parks an event that is pending.
 func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	cause, problem := f.cause()
-	return p.ledger.Park(ctx, f.Item, cause, problem)
+	return p.ledger.Park(ctx, f.item, cause, problem)
 }
 
 // maxPointer is how many bytes of the field's name the problem of a parked event has at most.

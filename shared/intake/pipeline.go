@@ -118,7 +118,7 @@ func (p *Pipeline) since(then time.Time) int64 {
 // that are new and marks them. It parks the delivery with its proof if it holds a conflict,
 // and if it is invalid, unless it is parked as invalid before.
 func (p *Pipeline) process(ctx context.Context, payload []byte, by Authentication, inv invocation, before bool) Result {
-	r := Result{Authentication: by}
+	r := Result{By: by}
 	start := p.opts.Now()
 	delivery, err := payment.DecodeDelivery(payload)
 	r.Steps.Decode = p.since(start)

@@ -10,8 +10,8 @@ import (
 
 // failure is an event that is not known to be on the bus, and why.
 type failure struct {
-	ledger.Item
-	err error
+	item ledger.Item
+	err  error
 }
 
 // publishTimeout is how long the pipeline tries to reach the bus with as many events as it

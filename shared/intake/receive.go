@@ -124,7 +124,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 			result.Deviations = append(result.Deviations, "key.e")
 		}
 	}
-	result.Authentication, result.Steps.Authenticate = by, authenticated
+	result.By, result.Steps.Authenticate = by, authenticated
 	return result
 }
 

@@ -45,7 +45,7 @@ const (
 func (r *Redriver) Run(ctx context.Context) Redriven {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	run := &run{Redriver: r, invocation: inv, owner: ledger.NewLeaseOwner()}
+	run := &run{redriver: r, times: inv, owner: ledger.NewLeaseOwner()}
 	run.timeout = min(publishTimeout, inv.workUntil.Sub(inv.start)/3)
 	run.publishDue(ctx)
 	return run.result
@@ -67,10 +67,10 @@ type Redriven struct {
 
 // run is one run of redrive.
 type run struct {
-	*Redriver
-	invocation
-	owner   ledger.LeaseOwner
-	timeout time.Duration // to publish and mark a chunk
+	redriver *Redriver
+	times    invocation
+	owner    ledger.LeaseOwner
+	timeout  time.Duration // to publish and mark a chunk
 
 	mu     sync.Mutex
 	result Redriven // guarded by mu while calls are made in parallel
@@ -104,7 +104,7 @@ func (r *run) publishDue(ctx context.Context) {
 		for begin, end := range calls.Split(len(pending), chunkSize, chunkBytes, size) {
 			// A chunk that may not end in time is not begun: its items would
 			// have to wait until their leases end.
-			if r.pipeline.opts.Now().Add(r.timeout).After(r.workUntil) {
+			if r.redriver.pipeline.opts.Now().Add(r.timeout).After(r.times.workUntil) {
 				r.result.Left = true
 				return
 			}
@@ -117,9 +117,9 @@ func (r *run) publishDue(ctx context.Context) {
 func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	items, corrupt := r.lease(ctx, pending)
 	// The lease can have taken long, and the marks need time as well.
-	left := r.workUntil.Sub(r.pipeline.opts.Now())
+	left := r.times.workUntil.Sub(r.redriver.pipeline.opts.Now())
 	var published Result
-	failed := append(r.pipeline.publish(ctx, items, min(r.timeout, left)*3/4, &published), corrupt...)
+	failed := append(r.redriver.pipeline.publish(ctx, items, min(r.timeout, left)*3/4, &published), corrupt...)
 	if len(failed) > 0 {
 		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
 	}
@@ -134,15 +134,15 @@ func (r *run) nextPages(ctx context.Context, open []int, later bool,
 	cursors []*ledger.Item) (pending []ledger.Item, still []int) {
 	calls.Parallel(len(open), queries, func(i int) {
 		shard := open[i]
-		page, cursor, err := r.pipeline.ledger.Pending(ctx, shard,
-			ledger.Query{At: r.start, Later: later, After: cursors[shard], Limit: pageSize})
+		page, cursor, err := r.redriver.pipeline.ledger.Pending(ctx, shard,
+			ledger.Query{At: r.times.start, Later: later, After: cursors[shard], Limit: pageSize})
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.note(err)
 		r.unread = r.unread || err != nil
 		for _, p := range page {
 			if !p.RecordedAt.IsZero() {
-				r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))
+				r.result.Oldest = max(r.result.Oldest, r.times.start.Sub(p.RecordedAt))
 			}
 			if p.Err != nil && !later {
 				r.note(fmt.Errorf("intake: pending event %s: %w", p.EventID, p.Err))
@@ -160,7 +160,7 @@ func (r *run) nextPages(ctx context.Context, open []int, later bool,
 // lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
 func (r *run) lease(ctx context.Context, pending []ledger.Item) (items []ledger.Item, corrupt []failure) {
-	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.owner, r.heldUntil) {
+	for _, l := range r.redriver.pipeline.ledger.Lease(ctx, pending, r.owner, r.times.heldUntil) {
 		r.note(l.Err)
 		switch {
 		case l.Done && l.Err != nil:
@@ -186,12 +186,12 @@ func (r *run) postpone(ctx context.Context, failed []failure) {
 		f := failed[i]
 		var err error
 		parked := false
-		switch again := r.pipeline.opts.Now().Add(pauseAfter(f.Attempts)); {
-		case f.Attempts >= r.maxAttempts || f.unpublishable():
-			err = r.pipeline.parkEvent(ctx, f)
+		switch again := r.redriver.pipeline.opts.Now().Add(pauseAfter(f.item.Attempts)); {
+		case f.item.Attempts >= r.redriver.maxAttempts || f.unpublishable():
+			err = r.redriver.pipeline.parkEvent(ctx, f)
 			parked = err == nil
-		case again.After(r.heldUntil):
-			err = r.pipeline.ledger.Postpone(ctx, f.Item, r.owner, again)
+		case again.After(r.times.heldUntil):
+			err = r.redriver.pipeline.ledger.Postpone(ctx, f.item, r.owner, again)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -169,7 +169,7 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version wire.Conte
 	}
 	by, err := r.verify(p)
 	if err != nil {
-		return Result{Authentication: by}.with(err)
+		return Result{By: by}.with(err)
 	}
 	delivery, err := payment.DecodeDelivery(p.Payload)
 	var result Result
@@ -189,13 +189,15 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version wire.Conte
 			result = result.with(StillPending)
 		}
 	}
-	result.Authentication = by
+	result.By = by
 	return result
 }
 
 // Done reports whether a replay leaves nothing to decide about what was replayed. Events in
 // conflict are parked as a new object, which needs its own decision.
-func (r Result) Done() bool { return r.Outcome == Accepted || r.Outcome == Conflict && r.Parked != "" }
+func (r Result) Done() bool {
+	return r.Outcome == Accepted || r.Outcome == Conflict && r.ParkedAs.Name != ""
+}
 
 // decideConflict replays the events in conflict of a delivery. In the first version, it checks whether what they are in
 // conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.

@@ -87,7 +87,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		w.bus.Fails = broken
 		w.send(first)
 		_, r := w.send(other)
-		p := w.parked(r.Parked)
+		p := w.parked(r.ParkedAs.Name)
 		for _, state := range test.states {
 			w.now = w.now.Add(2 * time.Minute)
 			switch state {
@@ -199,7 +199,7 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			w.now = w.now.Add(2 * time.Minute)
 			then(w)
 			_, r := w.send(other)
-			w.hasContents(r.Parked, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: delivery,
+			w.hasContents(r.ParkedAs.Name, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: delivery,
 				State: string(state), RecordedAt: recorded.UTC()}, contentOf(t, first, "1250.00", "USD"))
 		}
 	}
@@ -221,7 +221,8 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			return err
 		}
 		_, r := w.send(other)
-		w.hasContents(r.Parked, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: delivery, State: "pending",
+		w.hasContents(r.ParkedAs.Name, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: delivery,
+			State:      "pending",
 			RecordedAt: w.now.UTC()}, contentOf(t, first, "", ""))
 	}
 }
@@ -252,7 +253,8 @@ func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		w.onBus(first)
-		w.hasContents(r.Parked, contentOf(t, second, "0.01", "EUR"), proof.First{DeliveryID: id, State: "pending",
+		w.hasContents(r.ParkedAs.Name, contentOf(t, second, "0.01", "EUR"), proof.First{DeliveryID: id,
+			State:      "pending",
 			RecordedAt: w.now.UTC()}, contentOf(t, first, "1250.00", "USD"))
 	}
 }
@@ -267,7 +269,7 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 	if r.Outcome != intake.Conflict || r.Conflicts != 2 || r.Duplicates != 1 || r.Recorded != 0 {
 		t.Errorf("%+v", r)
 	}
-	p := w.parked(r.Parked)
+	p := w.parked(r.ParkedAs.Name)
 	if c := p.Contents; len(c) != 2 || c[0].Amount != "0.01" || c[1].Amount != "3.00" ||
 		c[1].First.Amount != "1250.00" {
 		t.Errorf("parked for %+v", c)
@@ -308,7 +310,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// What is in conflict needs a decision of its own.
-	q := w.parked(r.Parked)
+	q := w.parked(r.ParkedAs.Name)
 	if q.Reason != proof.Conflict || !cmp.Equal(q.EventIDs, idsOf(t, other)) || !bytes.Equal(q.Payload, p.Payload) {
 		t.Errorf("parked: %s of %v", q.Reason, q.EventIDs)
 	}
@@ -381,7 +383,7 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	other = enlarged(other)
 	w.send(first)
 	_, r := w.send(other)
-	p := w.parked(r.Parked)
+	p := w.parked(r.ParkedAs.Name)
 	w.largeEvents.Fails = broken
 	got := w.replay(p, wire.ParkedContent)
 	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,

@@ -18,8 +18,8 @@ type Result struct {
 	// the first of those that it is known to reject, or else of the first event.
 	PublishErr error `json:"-"`
 
-	Authentication
-	DeliveryID string `json:"deliveryId,omitzero"` // "" until the delivery is known to be authentic
+	By         Authentication `json:",embed"`              // how it was authenticated
+	DeliveryID string         `json:"deliveryId,omitzero"` // "" until the delivery is known to be authentic
 	// UnverifiedID is the deliveryId in the body of a webhook that was not found authentic, if it is a
 	// UUID. Anybody can have written it.
 	UnverifiedID string `json:"unverifiedDeliveryId,omitzero"`
@@ -28,7 +28,7 @@ type Result struct {
 	// Deviations has, of each of the first ten events with a value of another type than the interface's, the
 	// first path to one, and key.e for a key with another exponent than 65537. No value is in it.
 	Deviations []string `json:"deviations,omitempty"`
-	ParkedAs
+	ParkedAs   ParkedAs `json:",embed"`
 	// AlsoParked is the name with the events in conflict, if ParkedAs is that with the events without identity.
 	AlsoParked ParkedAs `json:"-"`
 	// LargeEventEnds is when the event of a claim check that was replayed is deleted, if that is soon.
@@ -115,12 +115,12 @@ func (ids EventIDs) Len() (n int) {
 
 // ParkedAs says under which name a delivery is parked.
 type ParkedAs struct {
-	Parked       string `json:"parked,omitzero"` // the name; "" if it is not parked
-	ParkedBefore bool   `json:"-"`               // the same delivery, with the same proof, was parked before
+	Name   string `json:"parked,omitzero"` // "" if it is not parked
+	Before bool   `json:"-"`               // the same delivery, with the same proof, was parked before
 }
 
 // New reports whether a delivery was parked now, and not before.
-func (p ParkedAs) New() bool { return p.Parked != "" && !p.ParkedBefore }
+func (p ParkedAs) New() bool { return p.Name != "" && !p.Before }
 
 // Steps has the milliseconds of each step. Evidence is stored while events are published and marked.
 type Steps struct {

@@ -21,7 +21,7 @@ import (
 )
 
 // onTheirOwn are the fields of a result that are compared on their own.
-var onTheirOwn = cmpopts.IgnoreFields(intake.Result{}, "Steps", "Err", "PublishErr", "Authentication")
+var onTheirOwn = cmpopts.IgnoreFields(intake.Result{}, "Steps", "Err", "PublishErr", "By")
 
 // A result says what became of every event.
 func TestTheResultOfADelivery(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 		"a conflict": {events: [][]byte{one, other}, want: intake.Result{Outcome: intake.Conflict,
 			Counts:   intake.Counts{Events: 2, Recorded: 1, Conflicts: 1, Published: 1},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Conflicting: idsOf(t, other)},
-			ParkedAs: intake.ParkedAs{Parked: "conflict/"}},
+			ParkedAs: intake.ParkedAs{Name: "conflict/"}},
 			err: "intake: an eventId was seen before with other content"},
 		"a conflict that can't be parked": {events: [][]byte{one, other}, parking: broken,
 			want: intake.Result{Outcome: intake.ParkingFailed,
@@ -76,7 +76,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 			table: fails("insert " + idOf(t, two)), want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Unrecorded: 1, Conflicts: 1},
 				EventIDs: intake.EventIDs{intake.Conflicting: idsOf(t, other), intake.Unrecorded: idsOf(t, two)},
-				ParkedAs: intake.ParkedAs{Parked: "conflict/"}},
+				ParkedAs: intake.ParkedAs{Name: "conflict/"}},
 			err: "intake: not every event could be recorded: ledger: record " + idOf(t, two) + ": it is down"},
 		"a large one is not stored": {events: [][]byte{one, large}, largeEvents: broken,
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
@@ -95,16 +95,16 @@ func TestTheResultOfADelivery(t *testing.T) {
 			if (got.Err == nil) != (test.err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), test.err) {
 				t.Errorf("the error is %v", got.Err)
 			}
-			if got.KeyID != serviceKey().ID || got.Key.Key == nil {
-				t.Errorf("authenticated by %+v", got.Authentication)
+			if got.By.KeyID != serviceKey().ID || got.By.Key.Key == nil {
+				t.Errorf("authenticated by %+v", got.By)
 			}
 			_, ok := errors.AsType[*bus.DetailError](got.PublishErr)
 			if ok != bytes.Contains(bytes.Join(test.events, nil), wrong) {
 				t.Errorf("not published because of %v", got.PublishErr)
 			}
 			test.want.DeliveryID = id
-			if strings.Contains(got.Parked, test.want.Parked) == (got.Parked != "") {
-				got.Parked = test.want.Parked
+			if strings.Contains(got.ParkedAs.Name, test.want.ParkedAs.Name) == (got.ParkedAs.Name != "") {
+				got.ParkedAs.Name = test.want.ParkedAs.Name
 			}
 			if diff := cmp.Diff(test.want, got, onTheirOwn); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -138,8 +138,9 @@ func TestTheResultOfAnInvalidDelivery(t *testing.T) {
 	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + eventID + `"}]}`)
 	for _, before := range []bool{false, true} {
 		got := w.deliver(payload)
-		p := w.parked(got.Parked)
-		if got.Outcome != intake.Invalid || got.DeliveryID != id || got.ParkedBefore != before || p.DeliveryID != id ||
+		p := w.parked(got.ParkedAs.Name)
+		if got.Outcome != intake.Invalid || got.DeliveryID != id || got.ParkedAs.Before != before ||
+			p.DeliveryID != id ||
 			p.Cause != got.Err.Error() || !slices.Equal(p.EventIDs, []string{eventID}) {
 			t.Errorf("%+v, parked %+v", got, p)
 		}

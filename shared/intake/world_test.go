@@ -413,11 +413,11 @@ func (w *world) conflict() (first, other, beside []byte, p proof.Proof) {
 		w.t.Fatalf("%+v", r)
 	}
 	_, r := w.send(other, beside)
-	if r.Outcome != intake.Conflict || r.Parked == "" {
+	if r.Outcome != intake.Conflict || r.ParkedAs.Name == "" {
 		w.t.Fatalf("%+v", r)
 	}
 	w.onBus(first, beside)
-	return first, other, beside, w.parked(r.Parked)
+	return first, other, beside, w.parked(r.ParkedAs.Name)
 }
 
 // versions returns two contents of one event: 1250.00 USD and 0.01 EUR.

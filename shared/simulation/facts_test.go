@@ -545,10 +545,10 @@ func (f *facts) answer(inv *invocation) {
 func (f *facts) checkParked(inv *invocation) {
 	r, s := inv.result, inv.sent
 	must := map[intake.Outcome]bool{intake.Conflict: s.conflicting, intake.Invalid: s.invalid || s.partly}
-	if may, answered := must[r.Outcome]; answered && (r.Parked == "" || !may) {
-		f.violated("%s answers %s to %s, parked as %q", inv.name, r.Outcome, s.name, r.Parked)
+	if may, answered := must[r.Outcome]; answered && (r.ParkedAs.Name == "" || !may) {
+		f.violated("%s answers %s to %s, parked as %q", inv.name, r.Outcome, s.name, r.ParkedAs.Name)
 	}
-	for _, name := range []string{r.Parked, r.AlsoParked.Parked} {
+	for _, name := range []string{r.ParkedAs.Name, r.AlsoParked.Name} {
 		if name == "" {
 			continue
 		}

@@ -122,7 +122,7 @@ func (f *facts) unauthentic(inv *invocation) {
 	f.w.mu.Unlock()
 	if p := s.published[inv.sent.signer.ID]; time.Since(f.w.start) < p.to && !blind {
 		f.violated("%s answers %s, and the service has published the key (%+v)", inv.name, inv.result.Outcome,
-			inv.result.Key)
+			inv.result.By.Key)
 	}
 }
 
@@ -139,7 +139,8 @@ func (f *facts) outOfBudget(inv *invocation) {
 		}
 	}
 	// An environment that does not know the sender reads the table again after a minute.
-	if !inv.result.Key.TableFailed && !w.senderKnown.IsZero() && time.Since(w.senderKnown) > time.Minute+webhookTime {
+	if !inv.result.By.Key.TableFailed && !w.senderKnown.IsZero() &&
+		time.Since(w.senderKnown) > time.Minute+webhookTime {
 		f.violated("%s finds the budget used up for a known sender whose reserve is not used", inv.name)
 	}
 }

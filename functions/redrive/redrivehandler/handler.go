@@ -118,9 +118,9 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 		level = slog.LevelWarn
 	}
 	line := struct {
-		intake.Redriven
-		Cause    string `json:"cause,omitzero"`
-		BusCause string `json:"busCause,omitzero"`
+		Run      intake.Redriven `json:",embed"`
+		Cause    string          `json:"cause,omitzero"`
+		BusCause string          `json:"busCause,omitzero"`
 	}{r, lambdaruntime.Cause(cmp.Or(r.Err, r.PublishErr)), lambdaruntime.Cause(notFound)}
 	var values []lambdaruntime.Value
 	if errors.Is(r.Err, bus.ErrMissing) {
@@ -144,10 +144,10 @@ func (h *Handler) write(ctx context.Context, r intake.Redriven, notFound error) 
 
 // decided is the line of a replay or of a dismissal.
 type decided struct {
-	wire.Decided
-	wire.RedriveRequest        // without names
-	Kind                string `json:"kind,omitempty"` // event, or the reason of a stored delivery
-	DeliveryID          string `json:"deliveryId,omitempty"`
+	Decided    wire.Decided        `json:",embed"`
+	Request    wire.RedriveRequest `json:",embed"`         // without names
+	Kind       string              `json:"kind,omitempty"` // event, or the reason of a stored delivery
+	DeliveryID string              `json:"deliveryId,omitempty"`
 }
 
 // decide replays or dismisses what has the names, one after another.
@@ -162,7 +162,8 @@ func (h *Handler) decide(ctx context.Context, e wire.RedriveRequest) (out wire.R
 		r, err := one(ctx, name, e)
 		result := wire.Decided{Name: name, Outcome: r.Outcome.Name, Cause: lambdaruntime.Cause(err),
 			Recorded: r.Recorded, Pending: r.Pending + r.PendingDuplicates, Duplicates: r.Duplicates,
-			Conflicts: r.Conflicts, Parked: r.Parked, Unverified: r.Unverified, LargeEventEnds: r.LargeEventEnds}
+			Conflicts: r.Conflicts, Parked: r.ParkedAs.Name, Unverified: r.By.Unverified,
+			LargeEventEnds: r.LargeEventEnds}
 		level := slog.LevelInfo
 		if err != nil || r.Err != nil {
 			level = slog.LevelWarn
@@ -196,7 +197,7 @@ func (h *Handler) replayOne(ctx context.Context, name string, e wire.RedriveRequ
 	decision := proof.Replayed
 	if p.Reason != proof.Rejected {
 		r = h.replayer.Replay(ctx, p, e.Content)
-	} else if r = h.receive(ctx, p, e); r.Parked != "" { // it is authentic
+	} else if r = h.receive(ctx, p, e); r.ParkedAs.Name != "" { // it is authentic
 		return r, cmp.Or(proof.Decide(ctx, h.parking, decision, name, note), r.Err)
 	}
 	if !r.Done() {

@@ -191,7 +191,7 @@ func levelOf(r intake.Result, a answer) slog.Level {
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
 		return slog.LevelError
-	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn || r.Key.UnexpectedType != "":
+	case r.Pending > 0 || r.By.Key.TableFailed || r.By.Key.Withdrawn || r.By.Key.UnexpectedType != "":
 		return max(a.level, slog.LevelWarn)
 	}
 	return a.level
@@ -199,18 +199,18 @@ func levelOf(r intake.Result, a answer) slog.Level {
 
 // line is the outcome line of a webhook. Members that are zero are left out: CloudWatch charges for each byte.
 type line struct {
-	intake.Result
-	Status         int          `json:"status"`
-	Mechanism      string       `json:"authentication,omitzero"`
-	Certificate    *certificate `json:"certificate,omitzero"`
-	Cause          string       `json:"cause,omitzero"`
-	KeySource      keys.Source  `json:"keySource,omitzero"`
-	KeyTableFailed bool         `json:"keyTableFailed,omitzero"`
-	KeyContentType string       `json:"keyContentType,omitzero"`
-	Total          int          `json:"events,omitzero"` // 0: all ids are in the line
-	IDsLeftOut     int          `json:"idsLeftOut,omitzero"`
-	Also           string       `json:"alsoParked,omitzero"`
-	attempt
+	Result         intake.Result `json:",embed"`
+	Status         int           `json:"status"`
+	Mechanism      string        `json:"authentication,omitzero"`
+	Certificate    *certificate  `json:"certificate,omitzero"`
+	Cause          string        `json:"cause,omitzero"`
+	KeySource      keys.Source   `json:"keySource,omitzero"`
+	KeyTableFailed bool          `json:"keyTableFailed,omitzero"`
+	KeyContentType string        `json:"keyContentType,omitzero"`
+	Total          int           `json:"events,omitzero"` // 0: all ids are in the line
+	IDsLeftOut     int           `json:"idsLeftOut,omitzero"`
+	Also           string        `json:"alsoParked,omitzero"`
+	Attempt        attempt       `json:",embed"`
 }
 
 // write writes the outcome line of a webhook.
@@ -219,13 +219,13 @@ func (h *Handler) write(ctx context.Context, r intake.Result, a answer, tried at
 		Result:         r,
 		Status:         a.status,
 		Mechanism:      unless(h.conf.Authentication, settings.BySignature),
-		Certificate:    newCertificate(r.Chain),
+		Certificate:    newCertificate(r.By.Chain),
 		Cause:          lambdaruntime.Cause(cmp.Or(r.Err, r.PublishErr)),
-		KeySource:      unless(r.Key.Source, keys.InMemory),
-		KeyTableFailed: r.Key.TableFailed,
-		KeyContentType: r.Key.UnexpectedType,
-		Also:           r.AlsoParked.Parked,
-		attempt:        tried,
+		KeySource:      unless(r.By.Key.Source, keys.InMemory),
+		KeyTableFailed: r.By.Key.TableFailed,
+		KeyContentType: r.By.Key.UnexpectedType,
+		Also:           r.AlsoParked.Name,
+		Attempt:        tried,
 	}
 	if n := r.EventIDs.Len(); 0 < n && n < r.Events {
 		l.Total, l.IDsLeftOut = r.Events, r.Events-n
@@ -254,16 +254,16 @@ func (h *Handler) metrics(r intake.Result, a answer) []lambdaruntime.Value {
 		{Metric: settings.DeviationsMetric, Value: count(len(r.Deviations) > 0)},
 		{Metric: settings.ParkedMetric, Value: count(r.ParkedAs.New()) + count(r.AlsoParked.New()) +
 			float64(r.Unpublishable)},
-		{Metric: settings.KeyStaleMetric, Value: count(r.Key.Source == keys.StaleKey)},
-		{Metric: settings.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
+		{Metric: settings.KeyStaleMetric, Value: count(r.By.Key.Source == keys.StaleKey)},
+		{Metric: settings.KeyWithdrawnMetric, Value: count(r.By.Key.Withdrawn)},
 	} {
 		if v.Value != 0 || v.Metric == settings.ClientErrorsMetric && h.conf.MTLS == nil {
 			values = append(values, v)
 		}
 	}
-	if a.status < 300 && len(r.Chain) > 0 {
+	if a.status < 300 && len(r.By.Chain) > 0 {
 		values = append(values, lambdaruntime.Value{Metric: settings.TrustDaysLeftMetric,
-			Value: clientcert.DaysLeft(r.Chain, time.Now())})
+			Value: clientcert.DaysLeft(r.By.Chain, time.Now())})
 	}
 	return values
 }

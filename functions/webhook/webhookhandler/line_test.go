@@ -34,16 +34,16 @@ func TestTheMetricsOfALine(t *testing.T) {
 		"nothing": {intake.Result{}, answer{status: 399}, map[string]any{"ClientErrors": 0.0}},
 		"everything": {intake.Result{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
 			Large: 6, Unpublishable: 7,
-			Key: keys.Found{TableFailed: true, Source: keys.StaleKey, Withdrawn: true}},
+			By: intake.Authentication{Key: keys.Found{TableFailed: true, Source: keys.StaleKey, Withdrawn: true}}},
 			answer{status: 400, metric: settings.Metric{Name: "A"}},
 			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},
-		"parked": {intake.Result{Parked: "x"}, answer{status: 499},
+		"parked": {intake.Result{ParkedAs: intake.ParkedAs{Name: "x"}}, answer{status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 1.0}},
-		"parked twice": {intake.Result{Parked: "x", AlsoParked: intake.ParkedAs{Parked: "y"},
+		"parked twice": {intake.Result{ParkedAs: intake.ParkedAs{Name: "x"}, AlsoParked: intake.ParkedAs{Name: "y"},
 			Deviations: []string{"z"}}, answer{status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 2.0, "Deviations": 1.0}},
-		"parked before": {intake.Result{Parked: "x", ParkedBefore: true},
+		"parked before": {intake.Result{ParkedAs: intake.ParkedAs{Name: "x", Before: true}},
 			answer{status: 500}, map[string]any{"ClientErrors": 0.0}},
 	} {
 		line, got := written(t, settings.BySignature, c.result, c.answer), map[string]any{}
@@ -71,8 +71,9 @@ func TestTheMetricsOfALine(t *testing.T) {
 func TestTheLevelOfALine(t *testing.T) {
 	for want, results := range map[any][]intake.Result{
 		nil: {{}}, "ERROR": {{Conflicts: 1}, {Unmarked: 1}, {Unpublishable: 1}},
-		"WARN": {{Pending: 1}, {Key: keys.Found{TableFailed: true}}, {Key: keys.Found{Withdrawn: true}},
-			{Key: keys.Found{UnexpectedType: "text/html"}}},
+		"WARN": {{Pending: 1}, {By: intake.Authentication{Key: keys.Found{TableFailed: true}}},
+			{By: intake.Authentication{Key: keys.Found{Withdrawn: true}}},
+			{By: intake.Authentication{Key: keys.Found{UnexpectedType: "text/html"}}}},
 	} {
 		for _, r := range results {
 			if line := written(t, settings.BySignature, r, answer{}); line["level"] != want {
@@ -90,8 +91,10 @@ func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
 	full := intake.Result{Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
 		Events: 5, Recorded: 6, Duplicates: 7, Large: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
-		EventIDs: ids, Parked: "p", AlsoParked: intake.ParkedAs{Parked: "q"}, Deviations: []string{"key.e"},
-		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true, UnexpectedType: "text/html"},
+		EventIDs: ids, ParkedAs: intake.ParkedAs{Name: "p"}, AlsoParked: intake.ParkedAs{Name: "q"},
+		Deviations: []string{"key.e"},
+		By: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true,
+			UnexpectedType: "text/html"}},
 		Steps: intake.Steps{Authenticate: 1, Record: 2, Publish: 3, Mark: 4, Evidence: 5}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
 	for name, c := range map[string]struct {
@@ -110,7 +113,8 @@ func TestTheFieldsOfALine(t *testing.T) {
 		"no ids": {settings.BySignature, intake.Result{Events: 3}, map[string]any{}},
 		"not authentic": {settings.BySignature, intake.Result{UnverifiedID: "c"},
 			map[string]any{"unverifiedDeliveryId": "c"}},
-		"a key in memory": {settings.BySignature, intake.Result{KeyID: "k", Key: keys.Found{Source: keys.InMemory}},
+		"a key in memory": {settings.BySignature, intake.Result{
+			By: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.InMemory}}},
 			map[string]any{"keyId": "k"}},
 		"an outage of the bus": {settings.BySignature, intake.Result{PublishErr: errors.New("second"), Events: 3,
 			EventIDs: ids}, map[string]any{"cause": "second", "ids": named}},
