@@ -221,9 +221,8 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 			return err
 		}
 		_, r := w.send(other)
-		w.hasContents(r.ParkedAs.Name, contentOf(t, other, "0.01", "EUR"), proof.First{DeliveryID: delivery,
-			State:      "pending",
-			RecordedAt: w.now.UTC()}, contentOf(t, first, "", ""))
+		w.hasContents(r.ParkedAs.Name, contentOf(t, other, "0.01", "EUR"), proof.First{
+			DeliveryID: delivery, State: "pending", RecordedAt: w.now.UTC()}, contentOf(t, first, "", ""))
 	}
 }
 
@@ -253,9 +252,8 @@ func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		w.onBus(first)
-		w.hasContents(r.ParkedAs.Name, contentOf(t, second, "0.01", "EUR"), proof.First{DeliveryID: id,
-			State:      "pending",
-			RecordedAt: w.now.UTC()}, contentOf(t, first, "1250.00", "USD"))
+		w.hasContents(r.ParkedAs.Name, contentOf(t, second, "0.01", "EUR"), proof.First{
+			DeliveryID: id, State: "pending", RecordedAt: w.now.UTC()}, contentOf(t, first, "1250.00", "USD"))
 	}
 }
 
