@@ -1,5 +1,28 @@
 # python3 entries.py BUS writes files for PutEvents with the events of the records in the folder records whose eventIds
-# are in the file ids, byte for byte. It prints the ids of which it cannot: see RUNBOOK.md, "A bus that was gone".
+# are in the file ids, byte for byte. It prints the ids of which it cannot: those without a record, large events, and
+# those with two contents, of which "payhook event ID" has the published one's delivery. RUNBOOK.md, "A bus that was
+# gone", says when it is needed.
+#
+# 1. Write the ids of what was published while the bus was gone into the file ids. CloudTrail has the times of its
+#    deletion and creation; in milliseconds: date -d 2026-01-31T12:00Z +%s000
+#
+#      aws dynamodb scan --table-name LEDGER --projection-expression eventId \
+#        --filter-expression 'publishedAt BETWEEN :begin AND :end' \
+#        --expression-attribute-values '{":begin": {"N": "1769860800000"}, ":end": {"N": "1769864400000"}}' \
+#        --query 'Items[].[eventId.S]' --output text > ids
+#
+# 2. Copy the records of these hours (UTC) and those around, as the service's clock may differ, and verify them. The
+#    folder keys has the keys of the service. Delete what is not signed by the service.
+#
+#      aws s3 sync s3://EVIDENCE_BUCKET records --exclude '*' --include 'accepted/*/2026/01/31/1[1-4]/*'
+#      payhook evidence verify --keys keys records
+#
+# 3. python3 CLONE/infra/entries.py BUS
+#
+# 4. Put the events on the bus. If a line is not 0, some of the 10 events of this file failed: call it again for the
+#    file; the others are then published twice.
+#
+#      for file in entries-*.json; do aws events put-events --entries "file://$file" --query FailedEntryCount; done
 import base64, json, pathlib, re, sys
 
 read = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
