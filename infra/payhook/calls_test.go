@@ -201,7 +201,7 @@ var commands = map[string]caller{
 
 const (
 	program      = "infra/cmd/payhook/commands/"
-	readSettings = "infra/stack/settings.go"
+	readSettings = program + "deployed.go"
 )
 
 var tokenAPIs = []reflect.Type{

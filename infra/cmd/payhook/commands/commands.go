@@ -7,7 +7,6 @@
 package commands
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -16,8 +15,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
@@ -89,8 +86,8 @@ func (p *program) on(do func(context.Context, *connected, []string) error) func(
 
 // attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
 func attention(err error, wrong bool) error {
-	if wrong {
-		return cmp.Or(err, cli.ErrAttention)
+	if err == nil && wrong {
+		return cli.ErrAttention
 	}
 	return err
 }
@@ -105,19 +102,13 @@ type connected struct {
 	}
 	keys                           keys.InspectStore
 	parking, largeEvents, evidence proof.Reader // evidence is used only with an EvidenceBucket
-	metrics                        interface {
-		cloudwatch.GetMetricDataAPIClient
-		cloudwatch.DescribeAlarmsAPIClient
-	}
-	stacks cloudformation.ListStackResourcesAPIClient
 }
 
 func connect(d *stack.Stack) *connected {
 	db, client := dynamodb.NewClient(d.AWS), d.S3()
-	return &connected{d, dynamodb.NewLedgerReader(db, d.LedgerTable),
-		dynamodb.NewKeysInspector(db, d.KeysTable), s3.NewBucket(client, d.ParkingBucket),
-		s3.NewBucket(client, d.LargeEventBucket), s3.NewBucket(client, d.EvidenceBucket),
-		cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}
+	return &connected{Stack: d, ledger: dynamodb.NewLedgerReader(db, d.LedgerTable),
+		keys: dynamodb.NewKeysInspector(db, d.KeysTable), parking: s3.NewBucket(client, d.ParkingBucket),
+		largeEvents: s3.NewBucket(client, d.LargeEventBucket), evidence: s3.NewBucket(client, d.EvidenceBucket)}
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.
@@ -148,8 +139,10 @@ func (s *connected) redrive(ctx context.Context, r wire.RedriveRequest) (a wire.
 	}
 	if out.FunctionError != nil {
 		var failed struct{ ErrorMessage string }
-		err = json.Unmarshal(out.Payload, &failed)
-		return a, cmp.Or(err, error(errFunction(failed.ErrorMessage)))
+		if err = json.Unmarshal(out.Payload, &failed); err == nil {
+			err = errFunction(failed.ErrorMessage)
+		}
+		return a, err
 	}
 	err = json.Unmarshal(out.Payload, &a)
 	return a, err

@@ -233,7 +233,10 @@ func write(p *cli.Program, folder, id string, o Object) error {
 	}
 	defer root.Close()
 	for name, content := range files {
-		if err := cmp.Or(root.MkdirAll(path.Dir(name), 0o700), root.WriteFile(name, content, 0o600)); err != nil {
+		if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+			return err
+		}
+		if err := root.WriteFile(name, content, 0o600); err != nil {
 			return err
 		}
 	}

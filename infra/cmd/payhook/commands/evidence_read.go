@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"cmp"
 	"context"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -9,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -112,80 +112,89 @@ func (s Section) String() string {
 // version of an object first, and for each delete marker. So neither a later version nor a delete marker hides a
 // record.
 func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got func(Object)) error {
-	if in.From.IsZero() {
-		return scan(ctx, client, bucket, in, "", got)
-	}
-	// Each setting of evidence that there was has a folder.
-	root, delimiter := string(proof.Accepted)+"/", "/"
-	list := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &root, Delimiter: &delimiter}
-	for more := true; more; {
-		page, err := nextPage(ctx, client, list)
-		if err != nil {
-			return err
-		}
-		for _, folder := range page.CommonPrefixes {
-			in.Prefix = aws.ToString(folder.Prefix)
-			end := proof.After(in.Prefix, in.To.Truncate(time.Hour).Add(time.Hour))
-			if err := scan(ctx, client, bucket, in, end, got); err != nil {
+	folders := []string{in.Prefix}
+	if !in.From.IsZero() { // each setting of evidence that there was has a folder
+		folders = nil
+		for page, err := range pages(ctx, client, &s3.ListObjectVersionsInput{Bucket: &bucket,
+			Prefix: aws.String(string(proof.Accepted) + "/"), Delimiter: aws.String("/")}) {
+			if err != nil {
 				return err
 			}
+			for _, folder := range page.CommonPrefixes {
+				folders = append(folders, aws.ToString(folder.Prefix))
+			}
 		}
-		more = aws.ToBool(page.IsTruncated)
+	}
+	for _, folder := range folders {
+		var versions []Object // all of their keys
+		for o, err := range in.list(ctx, client, bucket, folder) {
+			if n := len(versions); err == nil && n >= readAtOnce && versions[n-1].key != o.key {
+				err, versions = readAll(ctx, client, bucket, versions, in.storedUpTo, got), nil
+			}
+			if err != nil {
+				return err
+			}
+			versions = append(versions, o)
+		}
+		if err := readAll(ctx, client, bucket, versions, in.storedUpTo, got); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// nextPage returns a page of versions with decoded keys, and sets the markers of the next one.
-func nextPage(ctx context.Context, client *s3.Client, in *s3.ListObjectVersionsInput) (*s3.ListObjectVersionsOutput,
-	error) {
+// readAtOnce is how many versions are read before they are judged, and more if their key has more.
+const readAtOnce = 128
+
+// list yields the versions and delete markers below a folder, in the order of their keys.
+func (s Section) list(ctx context.Context, client *s3.Client, bucket, folder string) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &folder}, ""
+		if !s.From.IsZero() {
+			input.KeyMarker = aws.String(proof.After(folder, s.From.Truncate(time.Hour)))
+			end = proof.After(folder, s.To.Truncate(time.Hour).Add(time.Hour))
+		}
+		for page, err := range pages(ctx, client, input) {
+			if err != nil {
+				yield(Object{}, err)
+				return
+			}
+			for _, o := range versionsOf(page, bucket) {
+				if end != "" && o.key > end || !yield(o, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pages yields the pages of a list of versions, with decoded keys. Without a page, there is an error, and it is the
+// last one.
+func pages(ctx context.Context, client *s3.Client,
+	in *s3.ListObjectVersionsInput) iter.Seq2[*s3.ListObjectVersionsOutput, error] {
 	in.EncodingType = types.EncodingTypeUrl
-	page, err := client.ListObjectVersions(ctx, in)
-	if err != nil {
-		return nil, fmt.Errorf("s3://%s: %w", *in.Bucket, err)
-	}
-	keys := []*string{page.NextKeyMarker}
-	for _, v := range page.Versions {
-		keys = append(keys, v.Key)
-	}
-	for _, d := range page.DeleteMarkers {
-		keys = append(keys, d.Key)
-	}
-	for _, p := range page.CommonPrefixes {
-		keys = append(keys, p.Prefix)
-	}
-	adapters.DecodeKeys(page.EncodingType, keys...)
-	in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
-	return page, nil
-}
-
-// scan is [Scan] below a prefix, up to the key end if there is one.
-func scan(ctx context.Context, client *s3.Client, bucket string, in Section, end string, got func(Object)) error {
-	list := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &in.Prefix}
-	if end != "" {
-		list.KeyMarker = aws.String(proof.After(in.Prefix, in.From.Truncate(time.Hour)))
-	}
-	beyond := func(o Object) bool { return end != "" && o.key > end }
-	var found []Object
-	for more := true; more; {
-		page, err := nextPage(ctx, client, list)
-		if err != nil {
-			return err
-		}
-		found = append(found, versionsOf(page, bucket)...)
-		more = aws.ToBool(page.IsTruncated) && !slices.ContainsFunc(found, beyond)
-		found = slices.DeleteFunc(found, beyond)
-		n := len(found)
-		if more { // the next page can have more versions of the last object
-			n = slices.IndexFunc(found, func(o Object) bool { return o.key == found[len(found)-1].key })
-		}
-		if n > 0 {
-			if err := readAll(ctx, client, bucket, found[:n], in.storedUpTo, got); err != nil {
-				return err
+	return func(yield func(*s3.ListObjectVersionsOutput, error) bool) {
+		for more := true; more; {
+			page, err := client.ListObjectVersions(ctx, in)
+			if err != nil {
+				yield(nil, fmt.Errorf("s3://%s: %w", *in.Bucket, err))
+				return
 			}
-			found = found[n:]
+			keys := []*string{page.NextKeyMarker}
+			for _, v := range page.Versions {
+				keys = append(keys, v.Key)
+			}
+			for _, d := range page.DeleteMarkers {
+				keys = append(keys, d.Key)
+			}
+			for _, p := range page.CommonPrefixes {
+				keys = append(keys, p.Prefix)
+			}
+			adapters.DecodeKeys(page.EncodingType, keys...)
+			in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
+			more = yield(page, nil) && aws.ToBool(page.IsTruncated)
 		}
 	}
-	return nil
 }
 
 // versionsOf returns the versions and delete markers of a page by their keys. The versions of a key follow each
@@ -229,9 +238,9 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 		return errs[i]
 	}
 	for len(versions) > 0 {
-		n := slices.IndexFunc(versions, func(o Object) bool { return o.key != versions[0].key })
-		if n < 0 {
-			n = len(versions)
+		n := 1
+		for n < len(versions) && versions[n].key == versions[0].key {
+			n++
 		}
 		if storedUpTo.IsZero() || slices.ContainsFunc(versions[:n], wanted) {
 			for i, why := range unexpected(versions[:n], time.Now()) {
@@ -306,8 +315,11 @@ func readFiles(ctx context.Context, folder string, got func(Object)) error {
 		return err
 	}
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil || entry.IsDir() || path.Ext(name) != ".json" {
-			return cmp.Or(withoutPath(folder, err), ctx.Err())
+		switch {
+		case err != nil:
+			return withoutPath(folder, err)
+		case ctx.Err() != nil, entry.IsDir(), path.Ext(name) != ".json":
+			return ctx.Err()
 		}
 		key := name
 		for dir := above; printable(key) == "" && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {

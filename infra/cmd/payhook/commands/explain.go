@@ -49,7 +49,7 @@ func (p *program) explainCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(p.Err, "the rejected webhook %s\n", name)
-			return o.explain(ctx, s.Stack, r)
+			return o.explain(ctx, s, r)
 		}),
 	}
 	f := cmd.Flags()
@@ -123,7 +123,7 @@ type request struct {
 }
 
 // explain explains a stored webhook, with the settings of -c.
-func (o *explainOptions) explain(ctx context.Context, d *stack.Stack, r request) error {
+func (o *explainOptions) explain(ctx context.Context, s *connected, r request) error {
 	tried, conf, err := o.settings(r.Settings)
 	if err != nil {
 		return err
@@ -131,13 +131,13 @@ func (o *explainOptions) explain(ctx context.Context, d *stack.Stack, r request)
 	if !conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	endpoint, err := d.KeyEndpoint(ctx, conf)
+	endpoint, err := s.keyEndpoint(ctx, conf)
 	if err != nil {
 		return err
 	}
 	e := &explainer{request: r, settings: tried, conf: conf, keys: &keyRing{endpoint, map[string]answer{}, nil}}
 	if err = e.explain(ctx, o.keyIDs); err == nil {
-		err = o.print(d, &e.report, conf.Scheme)
+		err = o.print(s.Stack, &e.report, conf.Scheme)
 	}
 	switch {
 	case err != nil:

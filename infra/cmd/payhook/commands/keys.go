@@ -47,7 +47,7 @@ func (p *program) keysCommand() *cobra.Command {
 			return oneUUID(cmd, args)
 		},
 		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
-			conf, err := s.Deployed(ctx, "webhook")
+			conf, err := s.deployed(ctx, "webhook")
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,10 @@ func (p *program) allKeys(ctx context.Context, d *connected, revoked clientcert.
 		err = errors.Join(err, p.Show(shown.Certificates))
 	}
 	c := shown.Certificates
-	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
+	if err != nil {
+		return err
+	}
+	return attention(failed, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
 func (p *program) key(ctx context.Context, s *connected, id string, d dropping, conf settings.Config) error {
@@ -127,7 +130,7 @@ func (p *program) key(ctx context.Context, s *connected, id string, d dropping, 
 	returned := false
 	if conf.KeyEndpoint != nil { // otherwise webhooks need no key
 		var key *rsa.PublicKey
-		service, err := s.KeyEndpoint(ctx, conf)
+		service, err := s.keyEndpoint(ctx, conf)
 		if err == nil {
 			key, _, err = service.Fetch(ctx, id)
 		}

@@ -131,7 +131,10 @@ func (o *logsOptions) write(e entry) error {
 	for i := range members {
 		members[i].Name = strings.TrimPrefix(members[i].Name, "line.")
 	}
-	return cmp.Or(err, o.WriteLine(members))
+	if err != nil {
+		return err
+	}
+	return o.WriteLine(members)
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that

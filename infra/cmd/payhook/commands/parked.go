@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/stack"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/objects"
@@ -46,12 +45,16 @@ func (p *program) listCommand() *cobra.Command {
 			if f.kind == string(proof.Rejected) && f.event+f.delivery != "" {
 				return cli.Usage("the ids of a rejected webhook are not known: --event and --delivery do not find it")
 			}
-			list, err := p.find(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
-			if err != nil && !errors.Is(err, proof.ErrDamaged) {
-				return err
+			list, damaged := p.find(ctx, s, f, proof.Decision(strings.TrimPrefix(state, anyState)))
+			if damaged != nil && !errors.Is(damaged, proof.ErrDamaged) {
+				return damaged
 			}
 			fmt.Fprintln(p.Err, len(list), "listed")
-			return cmp.Or(cli.List(p.Program, list, "time", "kind", "state", "cause", "largeEventEnds", "name"), err)
+			err := cli.List(p.Program, list, "time", "kind", "state", "cause", "largeEventEnds", "name")
+			if err != nil {
+				return err
+			}
+			return damaged
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -187,7 +190,7 @@ func (p *program) events(ctx context.Context, s *connected, f filter) (found []l
 		items, err = ledger.List(ctx, s.ledger, ledger.Parked)
 	}
 	if err == nil && f.event+f.delivery != "" {
-		items, err = stack.Current(ctx, s.ledger, items, ledger.Parked)
+		items, err = s.current(ctx, items, ledger.Parked)
 		items = slices.DeleteFunc(items, func(i ledger.Item) bool {
 			return f.delivery != "" && !strings.EqualFold(i.DeliveryID, f.delivery)
 		})
@@ -195,11 +198,11 @@ func (p *program) events(ctx context.Context, s *connected, f filter) (found []l
 	if err != nil {
 		return nil, err
 	}
-	ends, err := s.LargeEventEnds(ctx, items, p.Now())
+	ends, err := s.largeEventEnds(ctx, items, p.Now())
 	for _, i := range items {
 		if f.hasTime(i.RecordedAt) {
-			found = append(found,
-				listed{i.RecordedAt, intake.EventKind, proof.Open, i.EventID, i.Cause, ends[i.EventID]})
+			found = append(found, listed{Time: i.RecordedAt, Kind: intake.EventKind, State: proof.Open,
+				Name: i.EventID, Cause: i.Cause, LargeEventEnds: ends[i.EventID]})
 		}
 	}
 	return found, err

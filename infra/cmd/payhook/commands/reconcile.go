@@ -147,16 +147,14 @@ func (r *reconciler) use(d *connected) {
 		return Scan(ctx, d.S3(), d.EvidenceBucket, r.in, got)
 	}
 	r.setting = func(ctx context.Context) (time.Duration, error) {
-		conf, err := d.Deployed(ctx, "webhook")
+		conf, err := d.deployed(ctx, "webhook")
 		return conf.DeduplicationWindow, err
 	}
 	r.pause = func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, pause) }
 }
 
-const (
-	atOnce = 100                    // items of one call of DynamoDB
-	pause  = 100 * time.Millisecond // between two calls
-)
+// pause is between two calls of DynamoDB.
+const pause = 100 * time.Millisecond
 
 type row struct {
 	Finding finding  `json:"finding"`
@@ -276,7 +274,7 @@ func (r *reconciler) loadItems(ctx context.Context) error {
 	slices.Sort(ids)
 	r.items = map[string]ledger.Item{}
 	count := r.Counter("event", "events")
-	for part := range slices.Chunk(slices.Compact(ids), atOnce) {
+	for part := range slices.Chunk(slices.Compact(ids), ledger.MaxReads) {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -57,7 +56,7 @@ func (p *program) showEvent(ctx context.Context, s *connected, id string, payloa
 		return p.WritePayload(item.Detail)
 	}
 	shown := eventOf(item)
-	ends, err := s.LargeEventEnds(ctx, []ledger.Item{item}, p.Now())
+	ends, err := s.largeEventEnds(ctx, []ledger.Item{item}, p.Now())
 	if err != nil {
 		return err
 	}
@@ -192,8 +191,8 @@ func (p *program) event(ctx context.Context, s *connected, args []string) error 
 			shown.Parked = append(shown.Parked, l)
 		}
 	}
-	if err := p.Show(shown); err != nil || damaged != nil {
-		return cmp.Or(err, damaged)
+	if err := p.Show(shown); err != nil {
+		return err
 	}
-	return attention(nil, wrong)
+	return attention(damaged, wrong)
 }

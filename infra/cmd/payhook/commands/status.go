@@ -33,7 +33,7 @@ func (p *program) statusCommand() *cobra.Command {
 			if outputs {
 				return showOutputs(p.Program, s.Outputs)
 			}
-			return (&screen{connected: s, p: p, open: map[string]int{}}).show(ctx)
+			return (&screen{s: s, p: p, open: map[string]int{}}).show(ctx)
 		}),
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "only show the outputs of the stack")
@@ -42,7 +42,7 @@ func (p *program) statusCommand() *cobra.Command {
 
 // screen is one run of status.
 type screen struct {
-	*connected
+	s      *connected
 	p      *program
 	oldest []waiting      // set by pendingChecks
 	open   map[string]int // what is pending or parked, by the name of its alarm; set by pendingChecks and parkedChecks
@@ -83,13 +83,13 @@ func unmeasured(name string, err error) check {
 
 // stackState shows the state of the stack.
 func stackState(_ context.Context, d *screen, _ time.Time) ([]check, error) {
-	c := check{"stack", ok, d.Status, ""}
-	switch failed := strings.Contains(d.Status, "ROLLBACK") || strings.HasSuffix(d.Status, "_FAILED"); {
-	case strings.HasPrefix(d.Status, "DELETE_"):
+	c := check{"stack", ok, d.s.Status, ""}
+	switch failed := strings.Contains(d.s.Status, "ROLLBACK") || strings.HasSuffix(d.s.Status, "_FAILED"); {
+	case strings.HasPrefix(d.s.Status, "DELETE_"):
 		c.Condition, c.Next = needsAttention, "infra/RUNBOOK.md, \"Delete a stack and use its data again\""
 	case failed:
 		c.Condition, c.Next = needsAttention, "the last deployment failed:\n"+
-			d.p.AWS("cloudformation describe-stack-events --stack-name "+stack.Quote(d.StackName))
+			d.p.AWS("cloudformation describe-stack-events --stack-name "+stack.Quote(d.s.StackName))
 	}
 	return []check{c}, nil
 }
@@ -105,7 +105,7 @@ func (d *screen) show(ctx context.Context) error {
 		Checks  []check `json:"checks"`
 		// Oldest are the oldest pending events that are left to redrive.
 		Oldest []waiting `json:"oldest,omitempty"`
-	}{Stack: d.StackName, Version: d.Version, Program: payment.Version()}
+	}{Stack: d.s.StackName, Version: d.s.Version, Program: payment.Version()}
 	parts := []struct {
 		name   string // of the line if it fails
 		checks func(context.Context, *screen, time.Time) ([]check, error)
@@ -136,7 +136,7 @@ func (d *screen) show(ctx context.Context) error {
 	if p.JSON {
 		err = p.PrintJSON(h)
 	} else {
-		fmt.Fprintf(p.Out, "%s\nversion %s; this program %s\n%s\n", d.Name, h.Version, h.Program, verdict)
+		fmt.Fprintf(p.Out, "%s\nversion %s; this program %s\n%s\n", d.s.Name, h.Version, h.Program, verdict)
 		err = cli.List(p, screenLines(h.Checks))
 		if len(h.Oldest) > 0 {
 			fmt.Fprintln(p.Out, "\nleft to redrive")
@@ -154,8 +154,8 @@ func screenLines(checks []check) (all []check) {
 	for _, c := range checks {
 		line := check{Name: c.Name, Condition: c.Condition}
 		for i, text := range []string{c.Text, c.Next} {
-			for _, line.Text = range wrap(text) {
-				line.Text = strings.Repeat("  ", i) + line.Text
+			for _, text := range wrap(text) {
+				line.Text = strings.Repeat("  ", i) + text
 				all = append(all, line)
 				line = check{}
 			}
@@ -199,7 +199,7 @@ func showOutputs(p *cli.Program, all []stack.Output) error {
 // accessToken shows what the last run of the token function says about the token.
 func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	const silence = 5 * time.Minute // the function runs every minute
-	if !d.KeepsToken() {
+	if !d.s.KeepsToken() {
 		return nil, nil
 	}
 	lines, _, err := d.recent(ctx, "token", "", now.Add(-silence))
@@ -222,7 +222,7 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 		c.Condition, c.Text = ok, fmt.Sprintf("valid for %s, until %s", cli.Readable(left), until)
 	} else if l.Remaining != nil {
 		c.Next = "store the client credentials, {\"client_id\":\"…\",\"client_secret\":\"…\"} in a file:\n" + d.p.AWS(
-			"secretsmanager put-secret-value --secret-id "+stack.Quote(d.CredentialsSecret)+
+			"secretsmanager put-secret-value --secret-id "+stack.Quote(d.s.CredentialsSecret)+
 				" --secret-string file://credentials.json") + "\nif they are stored, see the log:\n" + c.Next
 	}
 	if l.Cause != "" {
@@ -233,7 +233,7 @@ func accessToken(ctx context.Context, d *screen, now time.Time) ([]check, error)
 	}
 	last := token.Bearer{IssuedAt: l.at, ExpiresAt: l.at.Add(seconds(l.Lifetime))}
 	switch {
-	case left > 0 && l.Cause == "" && d.TokenSecret != "" && last.WritesTooOften():
+	case left > 0 && l.Cause == "" && d.s.TokenSecret != "" && last.WritesTooOften():
 		c.Condition, c.Next = needsAttention, token.ShortLived
 	case c.Condition == ok:
 		c.Next = ""
@@ -260,7 +260,7 @@ const recently = 3 * time.Minute
 func (d *screen) recent(ctx context.Context, function, filter string, from time.Time) (all []logLine, part bool,
 	err error) {
 	filter = fmt.Sprintf("{ $.msg = %q%s }", function, filter)
-	for e, err := range logEvents(ctx, cloudwatchlogs.NewFromConfig(d.AWS), d.Logs[function], filter, from, 10) {
+	for e, err := range logEvents(ctx, cloudwatchlogs.NewFromConfig(d.s.AWS), d.s.Logs[function], filter, from, 10) {
 		if errors.Is(err, errPart) {
 			return all, true, nil
 		}

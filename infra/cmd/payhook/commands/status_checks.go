@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
@@ -26,18 +27,18 @@ import (
 // alarms has a line for each alarm of the deployment that is raised, with its description: the cause, and the first
 // action. Those without data are not measured, and neither are those that do not exist any more.
 func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
-	all, err := stack.Resources(ctx, d.stacks, d.StackName, "AWS::CloudWatch::Alarm")
+	all, err := stack.Resources(ctx, cloudformation.NewFromConfig(d.s.AWS), d.s.StackName, "AWS::CloudWatch::Alarm")
 	if err != nil {
 		return nil, err
 	}
-	prefix := d.FullName + "-"
+	prefix := d.s.FullName + "-"
 	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, prefix) })
 	if len(all) == 0 {
 		return []check{{"alarms", notMeasured, "the deployment has no alarms", "deploy the stack again"}}, nil
 	}
 	// A call takes and returns up to 100, more than a stack of ours has:
 	// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
-	out, err := d.metrics.DescribeAlarms(ctx,
+	out, err := cloudwatch.NewFromConfig(d.s.AWS).DescribeAlarms(ctx,
 		&cloudwatch.DescribeAlarmsInput{AlarmNames: all, MaxRecords: aws.Int32(100)})
 	if err != nil {
 		return nil, err
@@ -117,10 +118,10 @@ func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 		in.MetricDataQueries = append(in.MetricDataQueries, types.MetricDataQuery{Id: &id,
 			MetricStat: &types.MetricStat{Stat: aws.String("Sum"), Period: aws.Int32(60), Metric: &types.Metric{
 				Namespace: aws.String(settings.MetricNamespace), MetricName: aws.String(m.Name),
-				Dimensions: []types.Dimension{{Name: aws.String(settings.MetricDimension), Value: &d.FullName}}}}})
+				Dimensions: []types.Dimension{{Name: aws.String(settings.MetricDimension), Value: &d.s.FullName}}}}})
 	}
-	counts := map[int]float64{}
-	for pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, in); pages.HasMorePages(); {
+	client, counts := cloudwatch.NewFromConfig(d.s.AWS), map[int]float64{}
+	for pages := cloudwatch.NewGetMetricDataPaginator(client, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, err
@@ -180,18 +181,19 @@ type waiting struct {
 
 // pendingChecks counts what is in the index of pending events, and lists the oldest that are left to redrive.
 func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
-	index, err := ledger.List(ctx, d.ledger, ledger.Pending)
+	index, err := ledger.List(ctx, d.s.ledger, ledger.Pending)
 	if err != nil {
 		return nil, err
 	}
 	// What fails again and again is among the oldest; the index is in the order of due. What has no time is first.
 	slices.SortStableFunc(index, func(x, y ledger.Item) int { return x.RecordedAt.Compare(y.RecordedAt) })
-	first, err := stack.Current(ctx, d.ledger, index[:min(len(index), mostListed)], ledger.Pending)
+	first, err := d.s.current(ctx, index[:min(len(index), mostListed)], ledger.Pending)
 	if err != nil {
 		return nil, err
 	}
 	for _, item := range first {
-		w := waiting{item.RecordedAt, item.LeasedUntil, item.Attempts, item.EventID, item.DeliveryID, ""}
+		w := waiting{RecordedAt: item.RecordedAt, LeasedUntil: item.LeasedUntil, Attempts: item.Attempts,
+			EventID: item.EventID, DeliveryID: item.DeliveryID}
 		if item.Err != nil {
 			w.Cause = lambdaruntime.Cause(item.Err)
 		}
@@ -235,15 +237,15 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 }
 
 func parkedChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
-	events, err := ledger.List(ctx, d.ledger, ledger.Parked)
+	events, err := ledger.List(ctx, d.s.ledger, ledger.Parked)
 	if err != nil {
 		return nil, err
 	}
-	open, err := proof.CountOpen(ctx, d.parking)
+	open, err := proof.CountOpen(ctx, d.s.parking)
 	if err != nil {
 		return nil, err
 	}
-	ends, err := d.LargeEventEnds(ctx, events, now)
+	ends, err := d.s.largeEventEnds(ctx, events, now)
 	if err != nil {
 		return nil, err
 	}

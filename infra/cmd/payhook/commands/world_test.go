@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
@@ -94,6 +95,7 @@ func newWorld(t *testing.T) *world {
 		Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
 			"token": "/logs/token"},
 		AWS: stack.EmulatorConfig(server.URL, "us-east-1")}
+	w.at.AWS.APIOptions = append(w.at.AWS.APIOptions, w.monitor)
 	return w
 }
 
@@ -101,7 +103,7 @@ const callerARN = "arn:aws:iam::123456789012:user/ann"
 
 // ServeHTTP answers as Lambda and STS do.
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	switch {
+	switch target := r.Header.Get("X-Amz-Target"); {
 	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
 		var given wire.RedriveRequest
 		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
@@ -114,9 +116,7 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		}
 		payload, err := answer(given)
 		if err != nil {
-			out.Header().Set("X-Amzn-ErrorType", "AccessDeniedException")
-			out.WriteHeader(http.StatusBadRequest)
-			io.WriteString(out, `{"__type":"AccessDeniedException","message":"not authorized to perform this"}`)
+			refuse(out, "AccessDeniedException")
 			return
 		}
 		if strings.Contains(payload, "errorMessage") {
@@ -125,17 +125,16 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		io.WriteString(out, payload)
 	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
 		json.MarshalWrite(out, map[string]any{"Environment": map[string]any{"Variables": w.setting}})
-	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue" && w.noToken:
-		out.WriteHeader(http.StatusBadRequest)
-		io.WriteString(out, `{"__type":"AccessDeniedException"}`)
-	case r.Header.Get("X-Amz-Target") == "secretsmanager.GetSecretValue":
+	case target == "secretsmanager.GetSecretValue" && w.noToken:
+		refuse(out, "AccessDeniedException")
+	case target == "secretsmanager.GetSecretValue":
 		now := time.Now().UTC()
 		fmt.Fprintf(out, `{"SecretString":%q}`, fmt.Sprintf(`{"access_token":"access-1","token_type":"Bearer",`+
 			`"issued_at":%q,"expires_at":%q}`, now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
 	case r.FormValue("Action") == "GetCallerIdentity":
 		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
 			</GetCallerIdentityResponse>`, callerARN)
-	case r.Header.Get("X-Amz-Target") == "Logs_20140328.FilterLogEvents":
+	case target == "Logs_20140328.FilterLogEvents":
 		w.logs.ServeHTTP(out, r)
 	case w.bucket != nil && strings.HasPrefix(r.URL.Path, "/evidence-1"):
 		if r.URL.Query().Has("versions") {
@@ -143,14 +142,20 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		}
 		w.bucket.ServeHTTP(out, r)
 	case w.missing != "" && r.Method == http.MethodPost:
-		out.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(out, `{"__type":"com.amazonaws#%s","message":"not found"}`, w.missing)
+		refuse(out, w.missing)
 	case w.missing != "":
 		out.WriteHeader(http.StatusNotFound)
 		fmt.Fprintf(out, `<Error><Code>%s</Code></Error>`, w.missing)
 	default:
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}
+}
+
+// refuse answers with an error of AWS.
+func refuse(out http.ResponseWriter, code string) {
+	out.Header().Set("X-Amzn-ErrorType", code)
+	out.WriteHeader(http.StatusBadRequest)
+	fmt.Fprintf(out, `{"__type":%q,"message":"not authorized, or not found"}`, code)
 }
 
 // accepts is a redrive function that does everything it is asked.
@@ -192,7 +197,8 @@ func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil,
 
 // stack returns the deployment, with its stores in memory.
 func (w *world) stack(d *stack.Stack) *connected {
-	s := &connected{d, w, &w.keys, &w.parking, &w.largeEvents, &w.evidence, w, w}
+	s := &connected{Stack: d, ledger: w, keys: &w.keys, parking: &w.parking, largeEvents: &w.largeEvents,
+		evidence: &w.evidence}
 	if w.down {
 		s.keys = downKeys{}
 	}
@@ -338,14 +344,6 @@ func (w *world) decide(d proof.Decision, name string, n proof.Note) {
 	}
 }
 
-// deny returns an error if the operation is denied.
-func (w *world) deny(operation string) error {
-	if w.denied != operation {
-		return nil
-	}
-	return &smithy.GenericAPIError{Code: "AccessDenied", Message: "User: somebody is not authorized:\n" + operation}
-}
-
 // logToken sets the line of the token function, with more members.
 func (w *world) logToken(lifetime, left time.Duration, more string) {
 	const line = `{"msg":"token","outcome":"fresh","lifetimeSeconds":%g,"remainingSeconds":%g%s}`
@@ -360,32 +358,44 @@ func (w *world) log(function string, lines ...string) {
 	}
 }
 
-func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
-	_ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
-	if err := w.deny("GetMetricData"); err != nil {
-		return nil, err
-	}
+// monitor answers the calls of CloudWatch, which are in CBOR, and of CloudFormation, and denies one operation.
+func (w *world) monitor(s *middleware.Stack) error {
+	return s.Initialize.Add(middleware.InitializeMiddlewareFunc("World", func(ctx context.Context,
+		call middleware.InitializeInput, next middleware.InitializeHandler) (out middleware.InitializeOutput,
+		_ middleware.Metadata, err error) {
+		if w.denied == s.ID() {
+			return out, middleware.Metadata{}, &smithy.GenericAPIError{Code: "AccessDenied", Message: "no:\n" + s.ID()}
+		}
+		switch in := call.Parameters.(type) {
+		case *cloudwatch.GetMetricDataInput:
+			out.Result = w.metricData(in)
+		case *cloudwatch.DescribeAlarmsInput:
+			out.Result = w.describeAlarms(in)
+		case *cloudformation.ListStackResourcesInput:
+			out.Result = w.resources(aws.ToString(in.NextToken))
+		default:
+			return next.HandleInitialize(ctx, call)
+		}
+		return out, middleware.Metadata{}, nil
+	}), middleware.After)
+}
+
+func (w *world) metricData(in *cloudwatch.GetMetricDataInput) *cloudwatch.GetMetricDataOutput {
 	out := &cloudwatch.GetMetricDataOutput{}
 	for _, q := range in.MetricDataQueries {
 		m := q.MetricStat.Metric
 		r := types.MetricDataResult{Id: q.Id}
-		name := aws.ToString(m.Dimensions[0].Value) + " " + aws.ToString(m.MetricName)
-		if value, ok := w.metrics[name]; ok {
+		if value, ok := w.metrics[aws.ToString(m.Dimensions[0].Value)+" "+aws.ToString(m.MetricName)]; ok {
 			r.Values = []float64{value - 1, 1} // of two minutes
 		}
 		out.MetricDataResults = append(out.MetricDataResults, r)
 	}
-	return out, nil
+	return out
 }
 
-func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput,
-	_ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
-	if err := w.deny("DescribeAlarms"); err != nil {
-		return nil, err
-	}
-	if len(in.AlarmNames) > 100 || aws.ToInt32(in.MaxRecords) < int32(len(in.AlarmNames)) {
-		return nil, fmt.Errorf("ValidationError: %d names for %d records", len(in.AlarmNames),
-			aws.ToInt32(in.MaxRecords))
+func (w *world) describeAlarms(in *cloudwatch.DescribeAlarmsInput) *cloudwatch.DescribeAlarmsOutput {
+	if n := int32(len(in.AlarmNames)); n > 100 || aws.ToInt32(in.MaxRecords) < n {
+		w.t.Errorf("ValidationError: %d names for %d records", n, aws.ToInt32(in.MaxRecords))
 	}
 	out := &cloudwatch.DescribeAlarmsOutput{}
 	for _, name := range in.AlarmNames {
@@ -396,27 +406,20 @@ func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsI
 					"Fix it with `payhook logs --since 1h` and `aws x y`.")})
 		}
 	}
-	return out, nil
+	return out
 }
 
-// ListStackResources returns pages with one alarm and one other resource.
-func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
-	_ ...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error) {
-	if err := w.deny("ListStackResources"); err != nil {
-		return nil, err
-	}
+// resources returns pages with one alarm and one other resource.
+func (w *world) resources(token string) *cloudformation.ListStackResourcesOutput {
 	if w.named == nil {
 		w.named = slices.Sorted(maps.Keys(w.alarms))
 	}
-	out, at := &cloudformation.ListStackResourcesOutput{}, 0
-	if in.NextToken != nil {
-		at, _ = strconv.Atoi(*in.NextToken)
-	}
-	if at < len(w.named) {
+	out := &cloudformation.ListStackResourcesOutput{}
+	if at, _ := strconv.Atoi(token); at < len(w.named) {
 		out.NextToken = aws.String(strconv.Itoa(at + 1))
 		out.StackResourceSummaries = []cftypes.StackResourceSummary{
 			{ResourceType: aws.String("AWS::CloudWatch::Alarm"), PhysicalResourceId: &w.named[at]},
 			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}
 	}
-	return out, nil
+	return out
 }

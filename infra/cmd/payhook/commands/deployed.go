@@ -1,4 +1,4 @@
-package stack
+package commands
 
 import (
 	"cmp"
@@ -19,15 +19,15 @@ import (
 	"payhook.example/shared/token"
 )
 
-// Current returns the items of the table for those of its index, which follows with a delay, that have a state.
-func Current(ctx context.Context, table ledger.Getter, index []ledger.Item, state ledger.State) (items []ledger.Item,
+// current returns the items of the ledger for those of its index, which follows with a delay, that have a state.
+func (s *connected) current(ctx context.Context, index []ledger.Item, state ledger.State) (items []ledger.Item,
 	err error) {
 	for part := range slices.Chunk(index, ledger.MaxReads) {
 		var ids []string
 		for _, i := range part {
 			ids = append(ids, i.EventID)
 		}
-		found, err := table.Get(ctx, ids, false)
+		found, err := s.ledger.Get(ctx, ids, false)
 		if err != nil {
 			return nil, err
 		}
@@ -41,14 +41,15 @@ func Current(ctx context.Context, table ledger.Getter, index []ledger.Item, stat
 	return items, nil
 }
 
-// LargeEventEnds returns when S3 deletes the events of those items that are claim checks, if that is in at most 30
+// largeEventEnds returns when S3 deletes the events of those items that are claim checks, if that is in at most 30
 // days. It reads the setting only if there is a claim check.
-func (d *Stack) LargeEventEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time, error) {
+func (s *connected) largeEventEnds(ctx context.Context, items []ledger.Item, now time.Time) (map[string]time.Time,
+	error) {
 	large := func(i ledger.Item) bool { return i.Large }
 	if !slices.ContainsFunc(items, large) {
 		return nil, nil
 	}
-	conf, err := d.Deployed(ctx, "redrive")
+	conf, err := s.deployed(ctx, "redrive")
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +62,10 @@ func (d *Stack) LargeEventEnds(ctx context.Context, items []ledger.Item, now tim
 	return ends, nil
 }
 
-// Deployed returns the settings that the webhook or the redrive function reads.
-func (d *Stack) Deployed(ctx context.Context, function string) (settings.Config, error) {
-	out, err := lambda.NewFromConfig(d.AWS).GetFunctionConfiguration(ctx,
-		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
+// deployed returns the settings that the webhook or the redrive function reads.
+func (s *connected) deployed(ctx context.Context, function string) (settings.Config, error) {
+	out, err := lambda.NewFromConfig(s.AWS).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(s.Functions[function])})
 	if err != nil {
 		return settings.Config{}, fmt.Errorf("the settings of the %s function: %w", function, err)
 	}
@@ -77,16 +78,16 @@ func (d *Stack) Deployed(ctx context.Context, function string) (settings.Config,
 	return conf, nil
 }
 
-// KeyEndpoint returns the key endpoint of settings. With keyEndpointAuth=bearer, it gets the access token. The error
+// keyEndpoint returns the key endpoint of settings. With keyEndpointAuth=bearer, it gets the access token. The error
 // says that the service was not asked, because the token cannot be used.
-func (d *Stack) KeyEndpoint(ctx context.Context, conf settings.Config) (*keys.Endpoint, error) {
+func (s *connected) keyEndpoint(ctx context.Context, conf settings.Config) (*keys.Endpoint, error) {
 	client := &http.Client{}
 	if conf.KeyEndpointAuth == settings.BearerToken {
-		if !d.KeepsToken() {
+		if !s.KeepsToken() {
 			return nil, errors.New("the key endpoint was not asked: keyEndpointAuth is bearer, and the stack has " +
 				"tokenStore=none")
 		}
-		reader := d.Token()
+		reader := s.Token()
 		if _, err := reader.Bearer(ctx); err != nil {
 			return nil, fmt.Errorf("the key endpoint was not asked: it needs the access token, which AskWithToken of "+
 				"policy.json allows to read: %w", err)
