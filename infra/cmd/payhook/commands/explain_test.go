@@ -103,8 +103,9 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		status  int
 		message string
 	}{
-		"authentic":            {"baseUrl=", unchanged, 0, ""},
-		"changed":              {"baseUrl=", func(c *call, _ *world) { c.request.Payload = []byte("{}") }, cli.StatusFailed, ""},
+		"authentic": {"baseUrl=", unchanged, 0, ""},
+		"changed": {"baseUrl=", func(c *call, _ *world) { c.request.Payload = []byte("{}") },
+			cli.StatusFailed, ""},
 		"no key endpoint":      {"baseUrl=http://127.0.0.1:1", unchanged, cli.StatusUnreachable, "is down"},
 		"a client certificate": {"authentication=mtls", unchanged, cli.StatusUsage, "authentication is mtls"},
 		"a bearer": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.at.TokenSecret = "" }, cli.StatusUnreachable,

@@ -80,7 +80,8 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		NextToken string  `json:"nextToken,omitempty"`
 	}
 	skip, _ := strconv.Atoi(in.NextToken)
-	rest := slices.DeleteFunc(slices.Clone(c.events[function]), func(e event) bool { return e.Timestamp < in.StartTime })
+	before := func(e event) bool { return e.Timestamp < in.StartTime }
+	rest := slices.DeleteFunc(slices.Clone(c.events[function]), before)
 	rest = rest[min(skip, len(rest)):]
 	n := min(len(rest), 2)
 	if c.pages%3 == 0 {

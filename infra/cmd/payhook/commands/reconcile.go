@@ -71,7 +71,7 @@ func (i identifier) hides(path string) bool {
 
 // reconcileCommand returns the command that compares a list of the payment service with what Payhook has.
 func (p *program) reconcileCommand() *cobra.Command {
-	r, by := reconciler{Program: p.Program}, ""
+	r, by := reconciler{p: p.Program}, ""
 	var names []string
 	for _, i := range identifiers {
 		names = append(names, i.name)
@@ -96,7 +96,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 			if s.EvidenceBucket == "" && !r.in.From.IsZero() {
 				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")
 			}
-			r.use(s)
+			r.s = s
 			if err := r.load(ctx); err != nil {
 				return err
 			}
@@ -113,22 +113,14 @@ func (p *program) reconcileCommand() *cobra.Command {
 }
 
 type reconciler struct {
-	*cli.Program
+	p      *cli.Program
+	s      *connected // set when the list is read
 	by     identifier
 	column string // the name of that with the ids; "" for none
 
 	in   Section // the zero value for none
 	all  bool
 	list []string
-
-	ledger ledger.Getter
-	store  proof.Reader // the parking bucket
-	// scan calls got with each record of the evidence.
-	scan func(ctx context.Context, got func(Object)) error
-	// setting returns how long the ledger remembers an event that is published now.
-	setting func(ctx context.Context) (time.Duration, error)
-	// pause waits until the next call of DynamoDB may be made.
-	pause func(ctx context.Context) error
 
 	events  map[string][]string    // the eventIds of each id in the list
 	items   map[string]ledger.Item // by eventId
@@ -138,19 +130,6 @@ type reconciler struct {
 	decided map[string]proof.Decision
 	unread  int  // records of the evidence
 	damaged bool // a parked delivery
-}
-
-// use reads what a stack has.
-func (r *reconciler) use(d *connected) {
-	r.ledger, r.store = d.ledger, d.parking
-	r.scan = func(ctx context.Context, got func(Object)) error {
-		return Scan(ctx, d.S3(), d.EvidenceBucket, r.in, got)
-	}
-	r.setting = func(ctx context.Context) (time.Duration, error) {
-		conf, err := d.deployed(ctx, "webhook")
-		return conf.DeduplicationWindow, err
-	}
-	r.pause = func(ctx context.Context) error { return smithytime.SleepWithContext(ctx, pause) }
 }
 
 // pause is between two calls of DynamoDB.
@@ -175,16 +154,16 @@ func (r *reconciler) print() error {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return byUrgency(a.Finding, b.Finding) })
-	if err := cli.List(r.Program, rows); err != nil {
+	if err := cli.List(r.p, rows); err != nil {
 		return err
 	}
 	said := []string{cli.Counted(len(r.list), "id", "ids")}
 	for _, s := range findings {
 		said = append(said, fmt.Sprint(counts[s], " ", s))
 	}
-	fmt.Fprintln(r.Err, strings.Join(said, ", "))
+	fmt.Fprintln(r.p.Err, strings.Join(said, ", "))
 	if counts[missing] > 0 {
-		fmt.Fprintf(r.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
+		fmt.Fprintf(r.p.Err, "the ledger remembers %s, or less of what was published while deduplicationWindow was "+
 			"shorter: what is older is missing too, unless --from shows how old it is\n",
 			cli.Readable(r.window))
 	}
@@ -196,19 +175,21 @@ func (r *reconciler) print() error {
 
 // load reads everything that is known of the ids.
 func (r *reconciler) load(ctx context.Context) (err error) {
-	r.parked, err = proof.Concerned(ctx, r.store, r.Counter("parked delivery", "parked deliveries"))
+	r.parked, err = proof.Concerned(ctx, r.s.parking, r.p.Counter("parked delivery", "parked deliveries"))
 	if errors.Is(err, proof.ErrDamaged) { // what is missing can be in it
-		fmt.Fprintln(r.Err, lambdaruntime.Cause(err))
+		fmt.Fprintln(r.p.Err, lambdaruntime.Cause(err))
 		r.damaged = true
 	} else if err != nil {
 		return err
 	}
-	if r.decided, err = proof.Decisions(ctx, r.store); err != nil {
+	if r.decided, err = proof.Decisions(ctx, r.s.parking); err != nil {
 		return err
 	}
-	if r.window, err = r.setting(ctx); err != nil {
+	conf, err := r.s.deployed(ctx, "webhook")
+	if err != nil {
 		return err
 	}
+	r.window = conf.DeduplicationWindow // of an event that is published now
 	r.events, r.times = map[string][]string{}, map[string]time.Time{}
 	for _, id := range r.list {
 		r.events[id] = nil
@@ -232,8 +213,8 @@ func (r *reconciler) add(id, event string) {
 
 // loadEvidence finds the events of ids in the evidence.
 func (r *reconciler) loadEvidence(ctx context.Context) error {
-	count := r.Counter("record", "records")
-	err := r.scan(ctx, func(o Object) {
+	count := r.p.Counter("record", "records")
+	err := Scan(ctx, r.s.S3(), r.s.EvidenceBucket, r.in, func(o Object) {
 		count(1)
 		if o.Deleted {
 			return
@@ -263,7 +244,7 @@ func (r *reconciler) loadEvidence(ctx context.Context) error {
 		}
 	})
 	if r.unread > 0 {
-		fmt.Fprintf(r.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
+		fmt.Fprintf(r.p.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
 			cli.Counted(r.unread, "record", "records"), r.by.name)
 	}
 	return err
@@ -273,12 +254,13 @@ func (r *reconciler) loadItems(ctx context.Context) error {
 	ids := slices.Concat(slices.Collect(maps.Values(r.events))...)
 	slices.Sort(ids)
 	r.items = map[string]ledger.Item{}
-	count := r.Counter("event", "events")
+	count, wait := r.p.Counter("event", "events"), time.Duration(0)
 	for part := range slices.Chunk(slices.Compact(ids), ledger.MaxReads) {
-		if err := r.pause(ctx); err != nil {
+		if err := smithytime.SleepWithContext(ctx, wait); err != nil {
 			return err
 		}
-		found, err := r.ledger.Get(ctx, part, false)
+		wait = pause
+		found, err := r.s.ledger.Get(ctx, part, false)
 		if err != nil {
 			return err
 		}
@@ -333,7 +315,7 @@ func (r *reconciler) findingOf(id string) finding {
 		return parked
 	case decided != "":
 		return decided
-	case !at.IsZero() && at.Before(r.Now().Add(-r.window)):
+	case !at.IsZero() && at.Before(r.p.Now().Add(-r.window)):
 		return older
 	}
 	return missing
@@ -361,7 +343,7 @@ func (r *reconciler) decisions(id string) (open []string, decided finding) {
 func (r *reconciler) open(name string) (list []string, err error) {
 	var text []byte
 	if name == "-" {
-		text, err = io.ReadAll(r.In)
+		text, err = io.ReadAll(r.p.In)
 	} else {
 		text, err = os.ReadFile(name)
 	}
@@ -395,7 +377,7 @@ func (r *reconciler) open(name string) (list []string, err error) {
 		}
 	}
 	if repeated > 0 {
-		fmt.Fprintf(r.Err, "%s ignored\n", cli.Counted(repeated, "repeated id", "repeated ids"))
+		fmt.Fprintf(r.p.Err, "%s ignored\n", cli.Counted(repeated, "repeated id", "repeated ids"))
 	}
 	if len(list) == 0 {
 		err = errors.New("the list is empty")

@@ -2,13 +2,12 @@ package commands
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
-	"encoding/json/v2"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -21,119 +20,69 @@ import (
 	"payhook.example/shared/proof"
 )
 
-// reconciling is a stack in memory with evidence.
-type reconciling struct {
-	*world
-	recent []proof.Proof // stored an hour ago, and
-	old    []proof.Proof // a year ago
-	pauses int
-	window time.Duration // the setting
-}
+const month = 30 * 24 * time.Hour // the default of deduplicationWindow
 
-func newReconciling(t *testing.T) *reconciling {
-	return &reconciling{world: newWorld(t), window: 30 * 24 * time.Hour}
-}
-
-// record adds an event of a delivery to the ledger.
-func (w *reconciling) record(s ledger.State, delivery string) payment.Event {
+// record adds an event to the ledger, which remembers it for a time after its end.
+func (w *world) record(s ledger.State, window time.Duration) payment.Event {
 	e := paymenttest.Event()
-	i := ledger.Item{EventID: e.EventID, State: s, DeliveryID: delivery, RecordedAt: noon}
+	i := ledger.Item{EventID: e.EventID, State: s, DeliveryID: uuid.New().String(), RecordedAt: noon}
 	switch s {
 	case ledger.Published:
-		i.PublishedAt, i.ExpiresAt = noon, noon.Add(w.window)
+		i.PublishedAt, i.ExpiresAt = noon, noon.Add(window)
 	case ledger.Dismissed:
-		i.Note.At, i.ExpiresAt = noon, noon.Add(w.window)
+		i.Note.At, i.ExpiresAt = noon, noon.Add(window)
 	}
 	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
 	return e
 }
 
-// park parks an invalid delivery with an event.
-func (w *reconciling) park() (name string, p proof.Proof) {
-	p = proof.Proof{Reason: proof.Invalid, DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()}}
-	return w.put(p), p
+// accepted returns the record of a delivery with events, which was signed at noon.
+func accepted(t *testing.T, events ...payment.Event) proof.Proof {
+	return signed(t, key(), paymenttest.Delivery(events...), noon)
 }
 
-// put stores a delivery, signed at noon.
-func (w *reconciling) put(p proof.Proof) (name string) {
+// add adds records that S3 stored so long before noon.
+func (b bucket) add(t *testing.T, age time.Duration, records ...proof.Proof) bucket {
+	for _, p := range records {
+		b[p.Name()+"?"+noon.Add(-age).Format(time.RFC3339)] = encoded(t, p)
+	}
+	return b
+}
+
+// by are the flags for ids of that name, which are in the evidence.
+func by(name string) []string { return []string{"--by", name, "--from", "2026-01-31T12"} }
+
+// reconcile reconciles a list.
+func (w *world) reconcile(text string, flags ...string) (rows []row, said string, status int) {
 	w.t.Helper()
-	p.Timestamp, p.Payload = noon.Format(time.RFC3339), []byte(rand.Text())
-	return w.world.put(p)
-}
-
-// by returns a reconciler of ids of that name, which reads the evidence.
-func by(name string) reconciler {
-	n := slices.IndexFunc(identifiers, func(i identifier) bool { return i.name == name })
-	return reconciler{by: identifiers[n], in: Section{From: noon}}
-}
-
-var (
-	events = reconciler{by: identifiers[0]}
-	table  = reconciler{by: identifiers[0], column: "event"}
-)
-
-// reconcile reads a list and reconciles it, and returns the rows.
-func (w *reconciling) reconcile(r reconciler, text string) (rows []row, stderr string, err error) {
-	w.t.Helper()
-	var out, said bytes.Buffer
-	r.Program = &cli.Program{In: strings.NewReader(text), Out: &out, Err: &said, Now: func() time.Time { return noon },
-		JSON: true}
-	r.all, r.ledger, r.store = true, w, &w.parking
-	r.setting = func(context.Context) (time.Duration, error) { return w.window, nil }
-	r.pause = func(ctx context.Context) error {
-		w.pauses++
-		return ctx.Err()
-	}
-	r.scan = func(_ context.Context, got func(Object)) error {
-		for _, e := range w.recent {
-			got(Object{Proof: e, StoredAt: noon.Add(-time.Hour)})
-		}
-		for _, e := range w.old {
-			got(Object{Proof: e, StoredAt: noon.AddDate(-1, 0, 0)})
-		}
-		got(Object{Deleted: true})
-		return nil
-	}
-	if r.list, err = r.open("-"); err == nil {
-		err = r.load(w.t.Context())
-	}
-	if err != nil {
-		return nil, said.String(), err
-	}
-	err = r.print()
-	for line := range strings.Lines(out.String()) {
-		var made row
-		if err := json.Unmarshal([]byte(line), &made); err != nil {
-			w.t.Fatal(err)
-		}
-		rows = append(rows, made)
-	}
-	return rows, said.String(), err
+	w.answer = strings.NewReader(text)
+	out, said, status := w.operate(append([]string{"reconcile", "-", "--all", "--json"}, flags...)...)
+	return documents[row](w.t, out), said, status
 }
 
 // check compares the findings in the rows, in their order, and whether something needs attention.
-func (w *reconciling) check(r reconciler, text string, attention bool, want ...finding) {
+func (w *world) check(text string, flags []string, attention bool, want ...finding) {
 	w.t.Helper()
-	rows, said, err := w.reconcile(r, text)
+	rows, said, status := w.reconcile(text, flags...)
 	var got []finding
 	for _, made := range rows {
 		got = append(got, made.Finding)
 	}
-	if !slices.Equal(got, want) || err != nil && err != cli.ErrAttention || (err != nil) != attention {
-		w.t.Errorf("got %v, %v, want %v\n%s", got, err, want, said)
+	if !slices.Equal(got, want) || status > cli.StatusFailed || (status != 0) != attention {
+		w.t.Errorf("got %v, %d, want %v\n%s", got, status, want, said)
 	}
 }
 
 func TestTheFindingOfEachEvent(t *testing.T) {
-	w := newReconciling(t)
-	recorded := func(s ledger.State) string { return w.record(s, uuid.New().String()).EventID }
-	open, parkedOne := w.park()
-	name, dismissedOne := w.park()
+	w := newWorld(t)
+	recorded := func(s ledger.State) string { return w.record(s, month).EventID }
+	open, parkedOne := w.park(0, proof.Invalid)
+	name, dismissedOne := w.park(0, proof.Invalid)
 	w.decide(proof.Dismissed, name, proof.Note{At: noon})
-	name, replayedOne := w.park()
+	name, replayedOne := w.park(0, proof.Invalid)
 	w.decide(proof.Replayed, name, proof.Note{At: noon})
 	inConflict := recorded(ledger.Published)
-	conflict := w.put(proof.Proof{Reason: proof.Conflict, EventIDs: []string{inConflict}})
+	conflict, _ := w.park(0, proof.Conflict, about(inConflict))
 	parkedID, unknown := recorded(ledger.Parked), uuid.New().String()
 	text := "sent;event\n"
 	want := []row{
@@ -152,64 +101,64 @@ func TestTheFindingOfEachEvent(t *testing.T) {
 	for _, r := range want {
 		text += "x;" + strings.ToUpper(r.ID) + "\n"
 	}
-	got, said, err := w.reconcile(table, text)
-	if diff := cmp.Diff(want, got); diff != "" || err != cli.ErrAttention {
-		t.Errorf("%v\n%s", err, diff)
+	got, said, status := w.reconcile(text, "--column", "event")
+	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed {
+		t.Errorf("%d\n%s", status, diff)
 	}
 	if counts := "11 ids, 1 missing, 2 damaged, 2 parked, 1 pending, 2 dismissed, 1 replayed, 0 older, 2 published\n" +
 		"the ledger remembers 30d, or less of what was"; !strings.HasPrefix(said, counts) {
 		t.Errorf("%q", said)
 	}
-	w.check(events, want[1].ID, true, damaged)
-	w.check(events, unknown, true, missing)
+	w.check(want[1].ID, nil, true, damaged)
+	w.check(unknown, nil, true, missing)
 	for _, r := range want[3:] {
-		w.check(table, "event,sent\n"+r.ID+",x", false, r.Finding)
+		w.check("event,sent\n"+r.ID+",x", []string{"--column", "event"}, false, r.Finding)
 	}
 }
 
 // What was replayed was accepted, and only the ledger forgets it. A delivery that is open decides, and of several
 // decisions a replay.
 func TestAReplayedIDIsNotMissing(t *testing.T) {
-	w := newReconciling(t)
-	name, p := w.park()
+	w := served(t, bucket{})
+	name, p := w.park(0, proof.Invalid)
 	id := p.EventIDs[0]
 	w.decide(proof.Replayed, name, proof.Note{At: noon})
-	w.check(by("deliveryId"), p.DeliveryID, false, replayed)
+	w.check(p.DeliveryID, by("deliveryId"), false, replayed)
 	for range 5 { // in the order of the names, which is random
-		name := w.put(p)
-		w.check(events, id, false, parked)
+		name, _ := w.park(0, proof.Invalid, about(id))
+		w.check(id, nil, false, parked)
 		w.decide(proof.Dismissed, name, proof.Note{At: noon})
-		w.check(events, id, false, replayed)
+		w.check(id, nil, false, replayed)
 	}
 }
 
 // What was published with the longer window is still remembered, and without items the setting decides.
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
-	lost := accepted(paymenttest.Event())
+	lost := accepted(t, paymenttest.Event())
 	id := lost.EventIDs[0]
 	for days, want := range map[int]finding{300: older, 400: missing} {
-		w := newReconciling(t)
-		w.old, w.window = []proof.Proof{lost}, time.Duration(days)*24*time.Hour
-		w.check(by(eventID), id, want == missing, want)
-		long := w.record(ledger.Published, "").EventID
-		w.window = time.Hour
-		short := w.record(ledger.Published, "").EventID
-		w.check(by(eventID), id, false, older)
+		w := served(t, bucket{}.add(t, 365*24*time.Hour, lost))
+		w.setting = map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": fmt.Sprint(days, "d")}
+		w.check(id, by(eventID), want == missing, want)
+		long := w.record(ledger.Published, time.Duration(days)*24*time.Hour).EventID
+		w.setting = map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": "1d"}
+		short := w.record(ledger.Published, time.Hour).EventID
+		w.check(id, by(eventID), false, older)
 		for range 20 { // in any order of the items
-			w.check(by(eventID), id+"\n"+long+"\n"+short, want == missing, want, published, published)
+			w.check(id+"\n"+long+"\n"+short, by(eventID), want == missing, want, published, published)
 		}
 	}
 }
 
 // Other events of the same payment may be in a record that was not read, or whose identifier has another type.
 func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
-	w := newReconciling(t)
-	event := w.record(ledger.Published, "")
-	w.recent = []proof.Proof{accepted(event)}
-	w.check(by("eventId"), event.EventID, false, published)
-	w.old = []proof.Proof{{}}
-	w.check(by("eventId"), event.EventID, true, published)
-	w.old = nil
+	w := served(t, nil)
+	event := w.record(ledger.Published, month)
+	w.bucket = bucket{}.add(t, time.Hour, accepted(t, event))
+	w.bucket["accepted/2562/2026/01/31/12/deleted?1"] = nil
+	w.check(event.EventID, by("eventId"), false, published)
+	w.bucket["accepted/2562/2026/01/31/12/x?1"] = []byte("x")
+	w.check(event.EventID, by("eventId"), true, published)
 	for data, unread := range map[string]string{
 		`{"identifiers":{"svcUniquePaymentId":123}}`:  "svcUniquePaymentId",
 		`{"identifiers":{"svcPostingIds":["P-1",2]}}`: "svcPostingIds",
@@ -221,9 +170,9 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 	} {
 		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
 		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
-		w.recent = []proof.Proof{proof.Proof{Payload: payload}.AsAccepted()}
+		w.bucket = bucket{}.add(t, time.Hour, signed(t, key(), payload, noon))
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
-			_, said, _ := w.reconcile(by(field), "P-7")
+			_, said, _ := w.reconcile("P-7", by(field)...)
 			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
 				(unread == field || unread == "every") {
 				t.Errorf("%s: %s", data, said)
@@ -233,19 +182,19 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 }
 
 func TestADeliveryHasTheWorstFindingOfItsEvents(t *testing.T) {
-	w := newReconciling(t)
-	first := accepted(w.record(ledger.Published, ""), w.record(ledger.Pending, ""))
-	event := w.record(ledger.Published, "")
-	second := accepted(event, w.record(ledger.Published, ""))
-	again := accepted(event) // the same event in another delivery
-	name, invalid := w.park()
-	conflict := w.put(proof.Proof{Reason: proof.Conflict, DeliveryID: second.DeliveryID,
-		EventIDs: []string{event.EventID}})
+	w := served(t, nil)
+	first := accepted(t, w.record(ledger.Published, month), w.record(ledger.Pending, 0))
+	event := w.record(ledger.Published, month)
+	second := accepted(t, event, w.record(ledger.Published, month))
+	again := accepted(t, event) // the same event in another delivery
+	name, invalid := w.park(0, proof.Invalid)
+	conflict, _ := w.park(0, proof.Conflict, about(event.EventID),
+		func(p *proof.Proof) { p.DeliveryID = second.DeliveryID })
 	lost := uuid.New().String()
 	text := strings.Join([]string{first.DeliveryID, second.DeliveryID, again.DeliveryID, invalid.DeliveryID, lost},
 		"\r\n\r\n") + "\r\n" + first.DeliveryID
-	w.recent = []proof.Proof{first, second, again}
-	rows, _, _ := w.reconcile(by("deliveryId"), text)
+	w.bucket = bucket{}.add(t, time.Hour, first, second, again)
+	rows, _, _ := w.reconcile(text, by("deliveryId")...)
 	got := map[string]string{}
 	for _, r := range rows {
 		got[r.ID] = fmt.Sprintf("%s %d %v", r.Finding, len(r.Events), r.Parked)
@@ -257,50 +206,50 @@ func TestADeliveryHasTheWorstFindingOfItsEvents(t *testing.T) {
 	}
 }
 
-// accepted returns the record of a delivery with events.
-func accepted(events ...payment.Event) proof.Proof {
-	return proof.Proof{Payload: paymenttest.Delivery(events...)}.AsAccepted()
-}
-
 func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
-	w := newReconciling(t)
-	event, other := w.record(ledger.Published, ""), w.record(ledger.Pending, "")
-	known, lost := accepted(event, other), accepted(paymenttest.Event())
+	w := served(t, nil)
+	event, other := w.record(ledger.Published, month), w.record(ledger.Pending, 0)
+	known, lost := accepted(t, event, other), accepted(t, paymenttest.Event())
+	recent := bucket{}.add(t, time.Hour, known, lost)
+	aged := bucket{}.add(t, 365*24*time.Hour, lost)
 	ids := event.EventData.Identifiers
 	for _, test := range []struct {
-		by           string
-		id           string
-		recent, aged []proof.Proof
-		want         finding
+		by     string
+		id     string
+		bucket bucket
+		want   finding
 	}{
-		{"paymentRequestId", ids.PaymentRequestID, []proof.Proof{known}, nil, published},
-		{"paymentEndToEndId", ids.PaymentEndToEndID, []proof.Proof{known}, nil, published},
-		{"svcUniquePaymentId", ids.SvcUniquePaymentID, []proof.Proof{known}, nil, published},
-		{"svcPostingIds", ids.SvcPostingIDs[0], []proof.Proof{known}, nil, published},
-		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, []proof.Proof{known}, nil, pending},
-		{"paymentRequestId", "another", []proof.Proof{known}, nil, missing},
-		{"eventId", lost.EventIDs[0], nil, []proof.Proof{lost}, older},
-		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, []proof.Proof{lost}, older},
+		{"paymentRequestId", ids.PaymentRequestID, recent, published},
+		{"paymentEndToEndId", ids.PaymentEndToEndID, recent, published},
+		{"svcUniquePaymentId", ids.SvcUniquePaymentID, recent, published},
+		{"svcPostingIds", ids.SvcPostingIDs[0], recent, published},
+		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, recent, pending},
+		{"paymentRequestId", "another", recent, missing},
+		{"eventId", lost.EventIDs[0], aged, older},
+		{"eventId", lost.EventIDs[0], maps.Clone(aged).add(t, time.Hour, lost), older},
 		// Its record was stored, and the ledger does not have it although it remembers this time.
-		{"eventId", lost.EventIDs[0], []proof.Proof{lost}, nil, missing},
-		{"eventId", event.EventID, []proof.Proof{known}, nil, published},
+		{"eventId", lost.EventIDs[0], recent, missing},
+		{"eventId", event.EventID, recent, published},
 	} {
-		w.recent, w.old = test.recent, test.aged
-		w.check(by(test.by), test.id, test.want == missing, test.want)
+		w.bucket = test.bucket
+		w.check(test.id, by(test.by), test.want == missing, test.want)
 	}
 }
 
-// 100,000 ids are read in 1,000 calls, and before each the run waits.
+// 100,000 ids are read in 1,000 calls, between which the run waits.
 func TestTheLedgerIsReadInBatches(t *testing.T) {
-	w := newReconciling(t)
-	var text strings.Builder
-	for range 100_000 {
-		fmt.Fprintln(&text, uuid.New())
-	}
-	if rows, _, _ := w.reconcile(events, text.String()); len(rows) != 100_000 || w.gets != 1000 ||
-		w.pauses != w.gets {
-		t.Errorf("%d rows, %d calls, %d pauses", len(rows), w.gets, w.pauses)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t}
+		p := &cli.Program{Err: &bytes.Buffer{}, Now: time.Now}
+		r := reconciler{p: p, s: &connected{ledger: w}, events: map[string][]string{}}
+		for range 100_000 {
+			r.events[uuid.New().String()] = []string{uuid.New().String()}
+		}
+		start := time.Now()
+		if err := r.loadItems(t.Context()); err != nil || w.gets != 1000 || time.Since(start) != 999*pause {
+			t.Errorf("%d calls in %s, %v", w.gets, time.Since(start), err)
+		}
+	})
 }
 
 func TestListsAreReadInEachFormat(t *testing.T) {
@@ -330,7 +279,7 @@ func TestListsAreReadInEachFormat(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		p := &cli.Program{In: strings.NewReader(text), Err: &said}
-		r := reconciler{Program: p, by: test.by, column: test.column}
+		r := reconciler{p: p, by: test.by, column: test.column}
 		list, err := r.open("-")
 		if test.says == "" {
 			if err != nil || !slices.Equal(list, []string{id}) ||

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
@@ -101,7 +100,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"token     ok         valid for 3m"},
 		"a token of 5 minutes": {func(w *world) {
 			w.logToken(5*time.Minute, 197*time.Second, "")
-			w.change = func(d *connected) { d.TokenSecret, d.TokenParameter = "", "token" }
+			w.at.TokenSecret, w.at.TokenParameter = "", "token"
 		}, "healthy", "token     ok         valid for"},
 		"a token of 5 minutes in a secret": {func(w *world) { w.logToken(5*time.Minute, 197*time.Second, "") },
 			"NOT HEALTHY", "                       the lifetime of the token is less than 20 minutes"},
@@ -168,14 +167,14 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
 			"pending   ok         nothing is pending\n"},
 		"a stack": {func(*world) {}, "healthy", "stack     ok         UPDATE_COMPLETE\n"},
-		"a deployment": {func(w *world) { w.change = func(d *connected) { d.Status = "UPDATE_IN_PROGRESS" } }, "healthy",
+		"a deployment": {func(w *world) { w.at.Status = "UPDATE_IN_PROGRESS" }, "healthy",
 			"stack     ok         UPDATE_IN_PROGRESS\n"},
 		"a deployment that failed": {func(w *world) {
-			w.change = func(d *connected) { d.StackName, d.Status = "A b", "UPDATE_ROLLBACK_COMPLETE" }
+			w.at.StackName, w.at.Status = "A b", "UPDATE_ROLLBACK_COMPLETE"
 		}, "NOT HEALTHY", "aws cloudformation describe-stack-events --stack-name 'A b' --region r\n"},
-		"a rollback that failed": {func(w *world) { w.change = func(d *connected) { d.Status = "UPDATE_ROLLBACK_FAILED" } },
+		"a rollback that failed": {func(w *world) { w.at.Status = "UPDATE_ROLLBACK_FAILED" },
 			"NOT HEALTHY", "stack     attention  UPDATE_ROLLBACK_FAILED\n"},
-		"a stack that is deleted": {func(w *world) { w.change = func(d *connected) { d.Status = "DELETE_IN_PROGRESS" } },
+		"a stack that is deleted": {func(w *world) { w.at.Status = "DELETE_IN_PROGRESS" },
 			"NOT HEALTHY", "infra/RUNBOOK.md, \"Delete a stack and use its data again\"\n"},
 		"an alarm": {func(w *world) {
 			w.alarms["Payhook-refused"] = types.StateValueAlarm
@@ -228,14 +227,7 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		cause func(*world)
 		want  string // the line of the part
 	}{
-		"no ledger": {func(w *world) {
-			w.change = func(d *connected) {
-				d.ledger = struct {
-					ledger.Getter
-					pendingDenied
-				}{&w.table, pendingDenied{&w.table}}
-			}
-		}, "pending: "},
+		"pending": {nil, "pending: "}, // in the index
 		"no bucket": {func(w *world) {
 			w.parking.Fails = func(context.Context, string, string) error { return errors.New("down") }
 		}, "parked: "},
@@ -373,36 +365,18 @@ func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 	}
 }
 
-// pendingDenied is an index of which the pending events can't be read.
-type pendingDenied struct{ ledger.Querier }
-
-func (d pendingDenied) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
-	if strings.HasPrefix(q.Shard, string(ledger.Pending)) {
-		return nil, nil, errors.New("down")
-	}
-	return d.Querier.Query(ctx, q)
-}
-
-// add inserts an event that was recorded that long ago, and was due a minute later.
+// add inserts an event that was recorded that long ago.
 func (w *world) add(state ledger.State, age time.Duration, change ...func(*ledger.Item)) ledger.Item {
-	at := w.now.Add(-age)
-	i := ledger.Item{EventID: uuid.New().String(), DeliveryID: uuid.New().String(), State: state, RecordedAt: at,
-		Shard: string(state) + "/0"}
-	if state == ledger.Pending {
-		i.LeasedUntil = at.Add(time.Minute)
-	} else {
-		i.ParkedAt = at.Add(time.Minute)
-	}
+	i := w.newItem(age)
 	for _, c := range change {
 		c(&i)
 	}
-	w.table.Write(w.t.Context(), []ledger.Write{{Item: i}})
-	return i
+	return w.insert(state, i)
 }
 
 func large(i *ledger.Item) { i.Large = true }
 
-func tried(i *ledger.Item) { i.Attempts, i.LeasedUntil = 1, i.RecordedAt.Add(time.Hour) }
+func tried(i *ledger.Item) { i.Attempts = 1 }
 
 // The oldest events are listed that are left to redrive.
 func TestTheOldestEventsAreListed(t *testing.T) {

@@ -183,7 +183,7 @@ func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string
 }
 
 func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
-	if w.down {
+	if state, _, _ := strings.Cut(q.Shard, "/"); w.down || w.denied == state {
 		return nil, nil, errDown
 	}
 	return w.table.Query(ctx, q)
