@@ -170,11 +170,6 @@ func TestHistoriesOfAKey(t *testing.T) {
 			stored unknown until 1h0m10s
 			9.999s key . a unknown memory 0
 			1ms .   . a   key endpoint 1`,
-		"Retry-After": `
-			0   429_60 . a unavailable endpoint 1
-			0   key . a   unavailable memory 0
-			59s .   . new unavailable table 0
-			1s  .   . a   key endpoint 1`,
 		"rotated under its id": `
 			0  key  . a  key endpoint 1
 			0  .    . b  key table 0
@@ -196,16 +191,6 @@ func TestHistoriesOfAKey(t *testing.T) {
 			0  .    . a  key2 memory 0
 			10s 404 . a+ none endpoint 1 withdrawn`,
 
-		"one 404 removes nothing": `
-			0   key . a   key endpoint 1
-			1h  404 . a   key stale 1 withdrawn
-			0   key . a   key stale 0 withdrawn // within the pause
-			10s .   . a   key endpoint 1
-			0   .   . new key table 0
-			stored fresh until 25h0m10s // the key has cleared the report
-			20h 404 . new key stale 1 withdrawn // the first one again
-			5m  503 . new key stale 1 withdrawn // which changes nothing
-			10s key . new key endpoint 1`,
 		"repeated 404 without the table": `
 			0   key down a key endpoint 1 table-failed
 			1h  410 down a key stale 1 withdrawn table-failed
