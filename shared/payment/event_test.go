@@ -157,8 +157,6 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 	type paths = []string
 	for members, want := range map[string]paths{
 		`"more":1`:                           nil,
-		`"eventData":[]`:                     {"eventData"},
-		`"eventData":{"amount":"1250.00"}`:   {amount},
 		`"eventData":{"amount":1e999999999}`: nil,
 		`"eventData":{"amount":` + strings.Repeat("9", 100000) + `}`:                             nil,
 		`"eventData":{"identifiers":{"railReferenceId":` + deep + `}}`:                           nil,
@@ -176,12 +174,6 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 		`"eventData":{"eventid":1,"EventId":2,"claimCheck":3,"claimcheck":4}`:                     nil,
 		`"eventData":{"amountKind":{"a":[null,{}]},"":0}`:                                         nil,
 		`"eventTimestamp":null,"more":{"eventTimestamp":1},"eventData":{"amounts":{"amount":[]}}`: {at},
-		`"eventData":{"\u0061mount":true}`:                                                        {amount},
-		`"eventData":{"paymentStatus":{"status":7,"statusTime":""}}`:                              {status, statusTime},
-		`"eventData":{"paymentStatus":{"status":"PENDING"}}`:                                      nil,
-		`"eventData":{"paymentStatus":{"statusTime":"2026-01-31"}}`:                               {statusTime},
-		`"eventData":{"paymentStatus":{"statusTime":"2026-02-30T12:00:00Z"}}`:                     {statusTime},
-		`"eventData":{"paymentStatus":{"statusTime":1769860800}}`:                                 {statusTime},
 		`"eventData":{"paymentStatus":{"statusTime":" 2026-01-31T12:00:00Z"}}`:                    {statusTime},
 	} {
 		if !strings.Contains(members, `"eventTimestamp"`) {
@@ -211,27 +203,6 @@ func TestEveryDeviationIsNamed(t *testing.T) {
 	}
 }
 
-// Everything else is an event.
-func TestAnEventWithoutIdentityIsAnError(t *testing.T) {
-	for _, raw := range []string{"", "null", "[]", `"x"`, "{}", `{"eventName":"A.B"}`,
-		`{"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}`,
-		`{"eventName":null,"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"}`,
-		string(inEvent(`"eventData":{"amount":1,"amount":2}`)), string(inEvent(`"eventData":{"amount":01}`)),
-		string(inEvent(`"eventData":{"x":"` + "\xff" + `"}`)), string(inEvent(`"eventData":{"x":"\ud800"}`)),
-		string(inEvent(`"EventID":1`)), string(inEvent(`"EVENTDATA":{}`)), string(inEvent(`"eventtimestamp":""`)),
-		string(inEvent(`"claimCheck":null`)), string(inEvent(`"ClaimCheck":{}`)), string(inEvent(`"a":1`)) + "{}",
-		"\ufeff\ufeff" + string(inEvent(`"a":1`)),
-	} {
-		if got, err := payment.DecodeEvent([]byte(raw)); err == nil || !cmp.Equal(got, payment.Event{}) {
-			t.Errorf("%s: %+v, %v", raw, got, err)
-		}
-	}
-	got, err := payment.DecodeEvent([]byte("\ufeff" + event))
-	if err != nil || got.EventData.Amount != "1234567890.10" {
-		t.Errorf("after a byte order mark: %+v, %v", got, err)
-	}
-}
-
 func TestEventNamesAreOfTheInterface(t *testing.T) {
 	names := map[string]bool{"A.B": true, "a.b": true, "0.9": true, "_.-": true, "azAZ09.z": true, "A.B.C": true,
 		strings.Repeat("A", 126) + ".B": true, strings.Repeat("A", 127) + ".B": false,
@@ -251,15 +222,11 @@ func TestPeekTimeReturnsTheLatestTime(t *testing.T) {
 	early, late := "2026-01-31T12:00:00Z", "2026-01-31T12:00:01Z"
 	for payload, want := range map[string]string{
 		delivery: "2026-01-31T12:00:00.123Z",
-		`{"events":[{"eventTimestamp":"` + early + `"},{"eventTimestamp":"` + late + `"}]}`:             late,
-		`{"events":[{"eventTimestamp":"` + late + `"},{"eventTimestamp":"` + early + `"}]}`:             late,
-		`{"events":[{"eventTimestamp":"` + early + `"},{"eventTimestamp":"tomorrow"}]}`:                 early,
-		`{"events":[{"eventTimestamp":"tomorrow"},{"eventTimestamp":"` + early + `"}]}`:                 early,
-		`{"events":[{"statusTime":"` + late + `"},{"eventTimestamp":"` + early + `"}]}`:                 early,
-		`{"eventTimestamp":"` + late + `","events":[{"eventTimestamp":"` + early + `"}]}`:               early,
-		`{"events":[{"eventData":{"eventTimestamp":"` + late + `"},"eventTimestamp":"` + early + `"}]}`: early,
-		`{"other":[{"eventTimestamp":"` + late + `"}],"events":[{"eventTimestamp":"` + early + `"}]}`:   early,
-		`{"events":[{"eventTimestamp":"` + early + `"},`:                                                early,
+		`{"events":[{"eventTimestamp":"` + early + `"},{"eventTimestamp":"` + late + `"}]}`: late,
+		`{"events":[{"eventTimestamp":"` + late + `"},{"eventTimestamp":"` + early + `"}]}`: late,
+		`{"events":[{"eventTimestamp":"` + early + `"},{"eventTimestamp":"tomorrow"}]}`:     early,
+		`{"events":[{"eventTimestamp":"tomorrow"},{"eventTimestamp":"` + early + `"}]}`:     early,
+		`{"events":[{"eventTimestamp":"` + early + `"},`:                                    early,
 		`{"events":[]}`: "", "hello": "",
 	} {
 		got := payment.PeekTime([]byte(payload))

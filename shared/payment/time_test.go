@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -12,72 +13,61 @@ import (
 	"payhook.example/shared/payment"
 )
 
-func TestParseTimeAcceptsEverySpellingOfADateTime(t *testing.T) {
+// The first five are examples of RFC 3339, section 5.8.
+func TestParseTimeReturnsTheTime(t *testing.T) {
 	utc := func(year int, month time.Month, day, hour, minute, second, nanosecond int) time.Time {
 		return time.Date(year, month, day, hour, minute, second, nanosecond, time.UTC)
 	}
-	noon, milliseconds := utc(2026, 1, 31, 12, 0, 0, 0), utc(2026, 1, 31, 12, 0, 0, 123e6)
 	for text, want := range map[string]time.Time{
-		// RFC 3339, section 5.8.
 		"1985-04-12T23:20:50.52Z":      utc(1985, 4, 12, 23, 20, 50, 520e6),
 		"1996-12-19T16:39:57-08:00":    utc(1996, 12, 20, 0, 39, 57, 0),
 		"1990-12-31T23:59:60Z":         utc(1991, 1, 1, 0, 0, 0, 0),
 		"1990-12-31T15:59:60-08:00":    utc(1991, 1, 1, 0, 0, 0, 0),
 		"1937-01-01T12:00:27.87+00:20": utc(1937, 1, 1, 11, 40, 27, 870e6),
 
-		"2026-01-31T12:00:00Z": noon, "2026-01-31t12:00:00z": noon, "2026-01-31 12:00:00Z": noon,
-		"2026-01-31T12:00Z": noon, "2026-01-31T12:00+00": noon, "2026-01-31T17:30+0530": noon,
-		"20260131T120000Z": noon, "20260131T1200Z": noon, "20260131t1200z": noon, "20260131 120000Z": noon,
-		"20260131T12:00:00Z": noon, "2026-01-31T120000Z": noon, "2026-01-31T1200Z": noon, "20260131T12:00Z": noon,
-		"20260131T120000+00:00": noon, "20260131T070000-0500": noon, "20260131T0700-05": noon,
-		"2026-01-31T12:00:00+00:00": noon, "2026-01-31T12:00:00-00:00": noon, "2026-01-31T12:00:00+0000": noon,
-		"2026-01-31T12:00:00-0000": noon, "2026-01-31T12:00:00+00": noon, "2026-01-31T12:00:00-00": noon,
-		"2026-01-31T14:00:00+02": noon, "2026-01-31T14:00:00+0200": noon, "2026-01-31T10:00:00-02": noon,
-		"2026-01-31T10:00:00\u221202:00": noon, "2026-01-31T10:00:00\u22120200": noon, "20260131T100000\u221202": noon,
-		"2026-01-31T12:00:00+23:59": utc(2026, 1, 30, 12, 1, 0, 0),
-		"2026-01-31T12:00:00-23:59": utc(2026, 2, 1, 11, 59, 0, 0),
-
-		"2026-01-31T12:00:00.123Z": milliseconds, "2026-01-31T12:00:00,123Z": milliseconds,
-		"2026-01-31T12:00:00.123+0000": milliseconds, "2026-01-31T14:00:00.123+02:00": milliseconds,
-		"20260131T120000.123Z": milliseconds, "20260131T120000,123+00": milliseconds,
-		"20260131T120000,123-0000":       milliseconds,
-		"2026-01-31T12:00:00.0Z":         noon,
-		"2026-01-31T12:00:00.000000001Z": utc(2026, 1, 31, 12, 0, 0, 1), "2026-01-31T12:00:00.9999999999Z": utc(
-			2026, 1, 31, 12, 0, 0, 999999999),
-		"2026-01-31T12:00:00." + strings.Repeat("1", 1000) + "Z": utc(2026, 1, 31, 12, 0, 0, 111111111),
-		"2026-01-31T12:00.5Z":           utc(2026, 1, 31, 12, 0, 30, 0),
-		"20260131T1200,25+00":           utc(2026, 1, 31, 12, 0, 15, 0),
-		"2026-01-31T12:00.00000000005Z": utc(2026, 1, 31, 12, 0, 0, 0),
-		"2026-01-31T12:00.0000000005Z":  utc(2026, 1, 31, 12, 0, 0, 30),
-
-		"2026-01-31T24:00Z": utc(2026, 2, 1, 0, 0, 0, 0), "2026-01-31T24:00:00Z": utc(2026, 2, 1, 0, 0, 0, 0),
-		"20261231T2400Z": utc(2027, 1, 1, 0, 0, 0, 0), "2026-12-31T24:00:00,000-01:00": utc(2027, 1, 1, 1, 0, 0, 0),
-		"2024-02-28T24:00:00.0+0030": utc(2024, 2, 28, 23, 30, 0, 0),
-
-		"2024-02-29T00:00:00Z":      utc(2024, 2, 29, 0, 0, 0, 0),
-		"2000-02-29T00:00:00Z":      utc(2000, 2, 29, 0, 0, 0, 0),
-		"0000-01-01T00:00:00Z":      utc(0, 1, 1, 0, 0, 0, 0),
-		"0001-01-01T00:00:00Z":      utc(1, 1, 1, 0, 0, 0, 0),
-		"9999-12-31T23:59:59.999Z":  utc(9999, 12, 31, 23, 59, 59, 999e6),
-		"9999-12-31T24:00:00+00:01": utc(9999, 12, 31, 23, 59, 0, 0),
-
-		"2026-06-30T23:59:60.5Z": utc(2026, 7, 1, 0, 0, 0, 500e6), "20260630T235960Z": utc(2026, 7, 1, 0, 0, 0, 0),
-		"2026-07-01T01:59:60+02:00": utc(2026, 7, 1, 0, 0, 0, 0), "20260701T015960+02": utc(2026, 7, 1, 0, 0, 0, 0),
-		"2024-02-29T23:59:60Z": utc(2024, 3, 1, 0, 0, 0, 0),
+		"20260131t1200,25\u22120530":  utc(2026, 1, 31, 17, 30, 15, 0),
+		"2026-01-31 24:00+02":         utc(2026, 1, 31, 22, 0, 0, 0),
+		"2026-01-31T12:00.0000000005": utc(2026, 1, 31, 12, 0, 0, 30),
+		"20260131T120000.9999999999z": utc(2026, 1, 31, 12, 0, 0, 999999999),
+		"2026-06-30T23:59:60.5":       utc(2026, 7, 1, 0, 0, 0, 500e6),
+		"9999-12-31T24:00:00+00:01":   utc(9999, 12, 31, 23, 59, 0, 0),
 	} {
-		got, zoned, ok := payment.ParseTime(text)
-		if !ok || got != want || !zoned {
+		hasZone := strings.ContainsAny(text[10:], "Zz+-\u2212")
+		if got, zoned, ok := payment.ParseTime(text); !ok || got != want || zoned != hasZone {
 			t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
 		}
 	}
-	for text, want := range map[string]time.Time{
-		"2026-01-31T12:00:00": noon, "2026-01-31T12:00": noon, "20260131T120000": noon, "20260131T1200": noon,
-		"2026-01-31 12:00:00": noon, "2026-01-31T12:00:00.123": milliseconds, "20260131T120000,123": milliseconds,
-		"2026-01-30T24:00": utc(2026, 1, 31, 0, 0, 0, 0), "2026-01-31T23:59:60": utc(2026, 2, 1, 0, 0, 0, 0),
-	} {
-		got, zoned, ok := payment.ParseTime(text)
-		if !ok || got != want || zoned {
-			t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
+}
+
+// Dates, times, fractions and offsets, right and wrong ones, are joined to all date-times.
+func TestParseTimeAcceptsEveryDateTimeOfTheGrammarAndNoOther(t *testing.T) {
+	edges := strings.Fields("2026-01-31 20260630 2026-07-01 0000-01-01 9999-12-31") // of months and of what is allowed
+	dates := append(edges, strings.Fields(`2024-02-29 2000-02-29 20240229 0001-01-01 2026 2026-01 2026-031 2026031
+		2026-W05-6 2026W056 2026-0131 202601-31 2026-1-31 2026-01-1 26-01-31 260131 +2026-01-31 12026-01-31 -001-01-31
+		+002026-01-31 2026-00-31 2026-13-31 2026-01-00 2026-01-32 2026-04-31 20260431 2026-02-29 1900-02-29 2024-02-30
+		２026-01-31`)...)
+	times := append(strings.Fields(`12:00:00 120000 12:00 1200 24:00 24:00:00 240000 2400 23:59:59 00:00 23:59:60 235960
+		01:59:60 23:58:60 00:00:60 12:00:60 12 2:00:00 2:00 12:0 12:00:0 12000 1200000 012:00 12:0000 1200:00 25:00:00
+		12:60:00 12:00:61 -1:00:00 24:00:01 24:01 24:00:60 2401 12:00:0/ 12:00:0:`), "")
+	fractions := append(strings.Fields(`.5 ,5 .123 ,123 .000 .000000001 .9999999999 .00000000005 .0000000005 . , .1_0
+		.-1 .1.1 ;1 .5:00`), "", "."+strings.Repeat("1", 1000))
+	offsets := append(strings.Fields(`Z z +00 -00 +0000 -0000 +00:00 -00:00 +02 -0530 +0530 +02:00 −02:00 −0200 −02
+		+23:59 -23:59 +00:01 -00:01 +24:00 +24 +00:60 +0060 +2:00 +2 +020 +02000 +02:0 +02: +02:00Z Z+02:00 + +-02 −-02
+		− ‒2 +02:00:00 ZZ GMT`), "", " Z", " 02:00", " 0200", "Z ", "Z\n")
+	for _, clock := range times {
+		for _, date := range dates {
+			for _, separator := range []string{"T", "t", " ", "", "_", "T ", " T"} {
+				checkTime(t, date+separator+clock)
+				checkTime(t, date+separator+clock+"Z")
+			}
+		}
+		for _, offset := range offsets {
+			for _, date := range edges {
+				checkTime(t, date+"T"+clock+offset)
+			}
+			for _, fraction := range fractions {
+				checkTime(t, "2026-01-31T"+clock+fraction+offset)
+			}
 		}
 	}
 }
@@ -163,67 +153,19 @@ func TestParseTimeAcceptsTheDatesOfHTTP(t *testing.T) {
 	})
 }
 
-func TestParseTimeRefusesEveryOtherText(t *testing.T) {
-	for _, text := range []string{
-		"", "Z", "2026", "2026-01-31", "20260131", "2026-01-31Z", "2026-01-31T", "2026-01-31T12", "2026-01-31T12Z",
-		"20260131T12+01", "2026-01-31T12.5Z", "12:00:00Z", "T12:00:00Z", "20260131120000Z", "20260131120000",
-		"2026-01-31_12:00:00Z", "2026-01-31T 12:00:00Z", " 2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z ",
-		"2026-01-31T12:00:00Z\n", "2026-01-31T12:00:00ZZ",
-		// Week and ordinal dates.
-		"2026-W05-6T12:00:00Z", "2026W056T120000Z", "2026-031T12:00:00Z", "2026031T120000Z",
-		// Not enough digits, or too many.
-		"2026-01-31T2:00:00Z", "2026-01-31T2:00:00.5Z", "2026-01-31T2:00:00+02:00", "2026-1-31T12:00:00Z",
-		"2026-01-1T12:00:00Z", "26-01-31T12:00:00Z", "260131T120000Z", "2026-01-31T12:0Z", "2026-01-31T12:00:0Z",
-		"+2026-01-31T12:00:00Z", "12026-01-31T12:00:00Z", "-001-01-31T12:00:00Z", "+002026-01-31T12:00:00Z",
-		"20260131T12000Z", "20260131T1200000Z", "2026-01-31T012:00Z",
-		// Extended and basic within a date or a time.
-		"2026-0131T12:00:00Z", "202601-31T12:00:00Z", "2026-01-31T12:0000Z", "2026-01-31T1200:00Z", "2026-01T12:00Z",
-		// Out of range.
-		"2026-00-31T12:00:00Z", "2026-13-31T12:00:00Z", "2026-01-00T12:00:00Z", "2026-01-32T12:00:00Z",
-		"2026-04-31T12:00:00Z", "20260431T120000Z",
-		"2026-02-29T12:00:00Z", "1900-02-29T12:00:00Z", "2024-02-30T12:00:00Z",
-		"2026-01-31T25:00:00Z", "2026-01-31T12:60:00Z", "2026-01-31T12:00:61Z", "2026-01-31T-1:00:00Z",
-		"2026-01-31T24:00:01Z", "2026-01-31T24:01Z", "2026-01-31T24:00:00.1Z", "2026-01-31T24:00,1Z",
-		"2026-01-31T24:00:60Z", "20260131T2401Z", "2026-01-31T12:00:0/Z", "2026-01-31T12:00:0:Z",
-		// Fractions and offsets.
-		"2026-01-31T12:00:00.Z", "2026-01-31T12:00:00,", "2026-01-31T12:00:00.1_0Z", "2026-01-31T12:00:00.-1Z",
-		"2026-01-31T12:00:00.1.1Z", "2026-01-31T12:00:00;1Z", "2026-01-31T12:00.5:00Z",
-		"2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00+24", "2026-01-31T12:00:00+00:60", "2026-01-31T12:00:00+0060",
-		"2026-01-31T12:00:00+2:00", "2026-01-31T12:00:00+2", "2026-01-31T12:00:00+020", "2026-01-31T12:00:00+02000",
-		"2026-01-31T12:00:00+02:0", "2026-01-31T12:00:00+02:", "2026-01-31T12:00:00+02:00Z",
-		"2026-01-31T12:00:00Z+02:00", "2026-01-31T12:00:00 Z", "2026-01-31T12:00:00 02:00", "2026-01-31T12:00:00 0200",
-		"2026-01-31T12:00:00+", "2026-01-31T12:00:00+-02", "2026-01-31T12:00:00\u2212-02", "2026-01-31T12:00:00\u2212",
-		"2026-01-31T12:00:00\u22132", "2026-01-31T12:00:00+02:00:00", "2026-01-31T12:00:00[UTC]",
-		"2026-01-31T12:00:00GMT",
-		// A leap second cannot occur at these times.
-		"2026-01-31T12:00:60Z", "2026-01-31T23:58:60Z", "2026-01-30T23:59:60Z", "2026-01-31T23:59:60+01:00",
-		"2026-06-30T00:00:60Z", "2026-07-01T00:00:60Z", "2026-06-30T23:59:60-01",
-		// The year in UTC does not have four digits.
-		"0000-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", "9999-12-31T23:59:60Z", "9999-12-31T24:00Z",
-		"２026-01-31T12:00:00Z",
-	} {
-		if got, zoned, ok := payment.ParseTime(text); ok || !got.IsZero() || zoned {
-			t.Errorf("%q is %v, %t, %t", text, got, zoned, ok)
-		}
-	}
-}
-
-// grammar is that of ParseTime without leap seconds. Its groups are those of [rfc3339].
+// grammar is that of ParseTime. Its groups are those of [rfc3339].
 var grammar = regexp.MustCompile(`^(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d))[Tt ]` +
-	`([01]\d|2[0-4])(?::([0-5]\d)(?::([0-5]\d))?|([0-5]\d)([0-5]\d)?)(?:[.,](\d+))?` +
+	`([01]\d|2[0-4])(?::([0-5]\d)(?::([0-5]\d|60))?|([0-5]\d)([0-5]\d|60)?)(?:[.,](\d+))?` +
 	`([Zz]|(?:[+-]|\x{2212})(?:[01]\d|2[0-3])(?::?[0-5]\d)?)?$`)
 
 // rfc3339 writes the groups of a match as a date-time that the standard library parses, with
-// 00 for the hour 24 and without the fraction.
+// 00 for the hour 24, 59 for the second 60, and without the fraction.
 func rfc3339(m []string) string {
 	offset := strings.NewReplacer("Z", "+0000", "z", "+0000", "\u2212", "-", ":", "").Replace(m[12]) + "00"
 	if m[12] == "" {
 		offset = "+0000"
 	}
-	seconds := m[8] + m[10]
-	if seconds == "" {
-		seconds = "00"
-	}
+	seconds := strings.Replace(cmp.Or(m[8], m[10], "00"), "60", "59", 1)
 	return m[1] + "-" + m[2] + m[4] + "-" + m[3] + m[5] + "T" + strings.Replace(m[6], "24", "00", 1) + ":" +
 		m[7] + m[9] + ":" + seconds + offset[:3] + ":" + offset[3:5]
 }
@@ -241,59 +183,64 @@ func FuzzParseTime(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		got, zoned, ok := payment.ParseTime(text)
-		if ok {
-			if again, _, ok := payment.ParseTime(got.Format(time.RFC3339Nano)); !ok || again != got {
-				t.Fatalf("%q: %v, again %v, %t", text, got, again, ok)
-			}
+	f.Fuzz(checkTime)
+}
+
+// checkTime compares the result of ParseTime with the grammar and the standard library.
+func checkTime(t *testing.T, text string) {
+	t.Helper()
+	got, zoned, ok := payment.ParseTime(text)
+	if ok {
+		if again, _, ok := payment.ParseTime(got.Format(time.RFC3339Nano)); !ok || again != got {
+			t.Fatalf("%q: %v, again %v, %t", text, got, again, ok)
 		}
-		if before, _, suffix := strings.Cut(text, "["); suffix {
-			if want, _, _ := payment.ParseTime(before); ok && (got != want || !zoned) {
-				t.Fatalf("%q: %v; without the suffix: %v", text, got, want)
-			}
-			return
+	}
+	if before, _, suffix := strings.Cut(text, "["); suffix {
+		if want, _, _ := payment.ParseTime(before); ok && (got != want || !zoned) {
+			t.Fatalf("%q: %v; without the suffix: %v", text, got, want)
 		}
-		if ok && !dateTime.MatchString(text) {
-			const withoutYear = "01-02T15:04:05.999999999" // two digits can mean another one in package http
-			if want, err := http.ParseTime(text); err == nil && got.Format(withoutYear) != want.Format(withoutYear) {
-				t.Fatalf("%q: %v; package http: %v", text, got, want)
-			}
-			return
+		return
+	}
+	if ok && !dateTime.MatchString(text) {
+		const withoutYear = "01-02T15:04:05.999999999" // two digits can mean another one in package http
+		if want, err := http.ParseTime(text); err == nil && got.Format(withoutYear) != want.Format(withoutYear) {
+			t.Fatalf("%q: %v; package http: %v", text, got, want)
 		}
-		if len(text) > 14 && strings.Contains(text[13:], "60") {
-			return // the standard library has no leap seconds
+		return
+	}
+	m := grammar.FindStringSubmatch(text)
+	var want time.Time
+	valid := m != nil
+	if valid {
+		var wantErr error
+		want, wantErr = time.Parse(time.RFC3339, rfc3339(m))
+		valid = wantErr == nil
+		// A nanosecond is the ninth digit of a second, and six are the tenth of a minute.
+		digits, units := 10, time.Duration(6)
+		if m[8]+m[10] != "" {
+			digits, units = 9, 1
 		}
-		m := grammar.FindStringSubmatch(text)
-		var want time.Time
-		valid := m != nil
-		if valid {
-			var wantErr error
-			want, wantErr = time.Parse(time.RFC3339, rfc3339(m))
-			valid = wantErr == nil
-			// A nanosecond is the ninth digit of a second, and six are the tenth of a minute.
-			digits, units := 10, time.Duration(6)
-			if m[8]+m[10] != "" {
-				digits, units = 9, 1
-			}
-			n, err := strconv.Atoi((m[11] + "0000000000")[:digits])
-			if err != nil {
-				t.Fatal(err)
-			}
-			fraction := time.Duration(n) * units
-			if want = want.Add(fraction); m[6] == "24" {
-				valid = valid && m[7]+m[9] == "00" && strings.Trim(m[8]+m[10], "0") == "" && fraction == 0
-				want = want.Add(24 * time.Hour)
-			}
-			valid = valid && want.UTC().Year() >= 0 && want.UTC().Year() <= 9999
+		n, err := strconv.Atoi((m[11] + "0000000000")[:digits])
+		if err != nil {
+			t.Fatal(err)
 		}
-		if valid != ok {
-			t.Fatalf("%q: %t; want %t", text, ok, valid)
+		fraction := time.Duration(n) * units
+		if want = want.Add(fraction); m[6] == "24" {
+			valid = valid && m[7]+m[9] == "00" && strings.Trim(m[8]+m[10], "0") == "" && fraction == 0
+			want = want.Add(24 * time.Hour)
 		}
-		if valid && (!got.Equal(want) || zoned != (m[12] != "")) {
-			t.Fatalf("%q: %v, %t; the standard library: %v", text, got, zoned, want)
+		if m[8]+m[10] == "60" { // a leap second, with which a month ends
+			want = want.Add(time.Second)
+			valid = valid && want.UTC().Format("02T15:04") == "01T00:00"
 		}
-	})
+		valid = valid && want.UTC().Year() >= 0 && want.UTC().Year() <= 9999
+	}
+	if valid != ok {
+		t.Fatalf("%q: %t; want %t", text, ok, valid)
+	}
+	if valid && (!got.Equal(want) || zoned != (m[12] != "")) {
+		t.Fatalf("%q: %v, %t; the standard library: %v", text, got, zoned, want)
+	}
 }
 
 // All spellings of a key id have one form. Only one of them is a UUID.
