@@ -96,7 +96,7 @@ func TestFetchReturnsTheToken(t *testing.T) {
 		`{"access_token":"t","expires_in":1,"Token_type":"x"}`:  {"t", time.Second},
 		full + strings.Repeat(" ", 64<<10-len(full)):            {strings.Repeat("a", 32<<10), 366 * 24 * time.Hour},
 	}
-	for _, access := range []string{"t-._~+/9==", "00D50!AQ.x", "1|abc", "perm:abc==.x==.y", "==", "a=b", `"\`} {
+	for _, access := range []string{"t-._~+/9==", "00D50!AQ.x", "1|abc", "perm:abc==.x==.y", "==", "a=b", `"\`, "!~"} {
 		quoted, _ := json.Marshal(access)
 		tests[answer(string(quoted), "Bearer", "3600")] = result{access, time.Hour}
 	}
@@ -141,7 +141,8 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 		"access_token is missing or not a valid token of at most 32 KiB": {with("access_token", "x"),
 			with("access_token", "Access_Token"), with(canaryToken, ""), with(`"`+canaryToken+`"`, "null"),
 			with(`"`+canaryToken+`"`, "12"), with(canaryToken, strings.Repeat("a", 32<<10+1)),
-			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü")},
+			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"),
+			with(canaryToken, "\x7f")},
 		"token_type is not Bearer": {with("Bearer", "mac"), with("Bearer", "DPoP"), with(`"Bearer"`, "7"),
 			with(`"Bearer"`, "[]"), with("Bearer", "Bearer ")},
 	} {
@@ -305,8 +306,10 @@ func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 	}
 }
 
-// serveTLS returns the URL of a server with a configuration that returns a token, and the number of its connections.
-func serveTLS(t *testing.T, config *tls.Config) (*url.URL, *atomic.Int32) {
+// serveTLS returns the URL of a server with a configuration that returns a token, an endpoint with that URL that trusts
+// a CA, and the number of its connections.
+func serveTLS(t *testing.T, ca *paymenttest.CA, config *tls.Config) (*url.URL, *token.Endpoint, *atomic.Int32) {
+	t.Helper()
 	var connections atomic.Int32
 	server := httptest.NewUnstartedServer(returns(canaryToken, time.Hour))
 	server.TLS, server.Config.ErrorLog = config, log.New(io.Discard, "", 0)
@@ -317,14 +320,14 @@ func serveTLS(t *testing.T, config *tls.Config) (*url.URL, *atomic.Int32) {
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return parse(t, server.URL), &connections
+	roots, u := x509.NewCertPool(), parse(t, server.URL)
+	roots.AddCert(ca.Certificate)
+	return u, token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots}), &connections
 }
 
 // The certificate's names, serial number and times are data of the server.
 func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
 	ca, now := paymenttest.NewCA("CA"), time.Now()
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.Certificate)
 	expires := func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*time.Hour), now.Add(-time.Hour) }
 	begins := func(c *x509.Certificate) { c.NotBefore = now.Add(time.Hour) }
 	const (
@@ -352,16 +355,16 @@ func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
 		"of a client":                {ca, func(c *x509.Certificate) { c.ExtKeyUsage[0]++ }, own + " is not valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u, _ := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{test.ca.Client(func(c *x509.Certificate) {
+			config := &tls.Config{Certificates: []tls.Certificate{test.ca.Client(func(c *x509.Certificate) {
 				c.Subject.CommonName, c.DNSNames = clientSecret, []string{clientSecret + ".example"}
 				c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 				c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 				if test.change != nil {
 					test.change(c)
 				}
-			})}})
-			_, err := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots}).
-				Fetch(t.Context(), testCredentials)
+			})}}
+			_, e, _ := serveTLS(t, ca, config)
+			_, err := e.Fetch(t.Context(), testCredentials)
 			if test.problem != "" {
 				expectEndpointError(t, err, 0, "", test.problem)
 			} else if err != nil {
@@ -374,17 +377,14 @@ func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
 // The client secret is not sent to a server that knows older versions of TLS alone, nor the token.
 func TestNothingIsSentWithAnOlderTLS(t *testing.T) {
 	ca := paymenttest.NewCA("CA")
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.Certificate)
 	for version := uint16(tls.VersionTLS10); version <= tls.VersionTLS13; version++ {
-		u, _ := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.Server()}, MinVersion: tls.VersionTLS10,
-			MaxVersion: version})
-		_, err := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots}).
-			Fetch(t.Context(), testCredentials)
+		u, e, _ := serveTLS(t, ca, &tls.Config{Certificates: []tls.Certificate{ca.Server()},
+			MinVersion: tls.VersionTLS10, MaxVersion: version})
+		_, err := e.Fetch(t.Context(), testCredentials)
 		r := newRig(t, hangsUp)
 		r.put(canaryToken, time.Hour)
 		client := token.NewClient(r.reader(), u)
-		token.Base(client).TLSClientConfig.RootCAs = roots
+		token.Base(client).TLSClientConfig.RootCAs = token.Roots(e)
 		response, failed := client.Get(u.String())
 		if failed == nil {
 			_ = response.Body.Close()
@@ -398,10 +398,7 @@ func TestNothingIsSentWithAnOlderTLS(t *testing.T) {
 // Minutes pass between two calls. A connection that was closed meanwhile would cost one of them.
 func TestEachCallHasAConnectionOfItsOwn(t *testing.T) {
 	ca := paymenttest.NewCA("CA")
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.Certificate)
-	u, connections := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.Server()}})
-	e := token.NewEndpoint(u, "manager-1", token.EndpointOptions{RootCAs: roots})
+	_, e, connections := serveTLS(t, ca, &tls.Config{Certificates: []tls.Certificate{ca.Server()}})
 	for n := range int32(3) {
 		if _, err := e.Fetch(t.Context(), testCredentials); err != nil || connections.Load() != n+1 {
 			t.Errorf("call %d: %v, %d connections", n, err, connections.Load())

@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,7 @@ type step struct {
 	always bool
 
 	stored     string        // the token that the run stores; "": none
-	want       token.Outcome // if it stores none
+	want       token.Outcome // "": Refreshed
 	calls      int           // of the endpoint
 	next       time.Duration // until Report.NextCall; zero: it is zero
 	last       string        // Report.LastFailure; "": nil
@@ -49,7 +50,7 @@ func play(t *testing.T, r *rig, steps []step) {
 		}
 		time.Sleep(step.wait)
 		if step.stored != "" {
-			step.want = token.Refreshed
+			step.want = cmp.Or(step.want, token.Refreshed)
 		}
 		start, before := time.Now(), r.store.text()
 		report, err := r.refresher.Run(t.Context(), step.always)
@@ -83,6 +84,16 @@ func at(t *testing.T, authURL, manager string, scopes ...string) func(*rig) {
 // storedWith returns what stores a token that is issued and expires so much later.
 func storedWith(access string, issued, expires time.Duration) func(*rig) {
 	return func(r *rig) { r.store.put(value(access, time.Now().Add(issued), time.Now().Add(expires))) }
+}
+
+// meanwhile returns what makes the endpoint give an answer before which another refresher stores a token.
+func meanwhile(access string, lifetime time.Duration, answer http.HandlerFunc) func(*rig) {
+	return func(r *rig) {
+		r.endpoint.then(func(w http.ResponseWriter, q *http.Request) {
+			r.put(access, lifetime)
+			answer(w, q)
+		})
+	}
 }
 
 // credentials returns what stores other client credentials.
@@ -137,11 +148,15 @@ func TestHistoriesOfTheStoredToken(t *testing.T) {
 		"it is replaced though it is stored meanwhile": {
 			{do: func(r *rig) {
 				at(t, url, "manager-2")(r)
-				r.endpoint.then(func(w http.ResponseWriter, q *http.Request) {
-					r.put("t-1", 24*hour) // by a function that has the old settings
-					returns("t-2", hour)(w, q)
-				})
+				meanwhile("t-1", 24*hour, returns("t-2", hour))(r) // by a function that has the old settings
 			}, calls: 1, stored: "t-2"},
+		},
+		"a later token that another refresher stores meanwhile is kept": {
+			{do: meanwhile("t-2", 2*hour, returns("t-1", hour)), want: token.Superseded, calls: 1, stored: "t-2"},
+			{want: token.Fresh},
+		},
+		"an earlier one is replaced": {
+			{do: meanwhile("t-2", 30*minute, returns("t-1", hour)), calls: 1, stored: "t-1"},
 		},
 		"it is replaced after it was repeated": {
 			{put: "t-1", wait: 30 * minute, answer: returns("t-1", 30*minute), want: token.Unchanged, calls: 1},

@@ -113,7 +113,7 @@ func TestOldTokenIsUsedUntilANewerOneExists(t *testing.T) {
 
 func TestTokenReportsWhyThereIsNone(t *testing.T) {
 	for want, arrange := range map[error]func(r *rig){
-		token.ErrNone:       func(*rig) {},
+		token.ErrNone:       func(r *rig) { r.store.put("\uFEFF\r\n ") }, // of a person who creates a secret
 		token.ErrUnreadable: func(r *rig) { r.store.put(canaryToken) },
 		token.ErrExpired:    func(r *rig) { r.put(canaryToken, time.Minute); time.Sleep(time.Minute) },
 		denied:              func(r *rig) { r.store.fails = map[string]error{"Load": denied} },
@@ -133,21 +133,6 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 			r.put("t-1", time.Hour)
 			time.Sleep(time.Second)
 			expectToken(t, reader, "t-1")
-		})
-	}
-}
-
-// A person who creates a secret may store nothing in it.
-func TestATextOfWhiteSpaceIsNoToken(t *testing.T) {
-	for _, text := range []string{"", " ", "\r\n", "\uFEFF", "\uFEFF\n"} {
-		bubble(t, fmt.Sprintf("%q", text), func(t *testing.T) {
-			r := newRig(t, returns("t-1", time.Hour))
-			r.store.put(text)
-			if _, err := r.reader().Bearer(t.Context()); !errors.Is(err, token.ErrNone) {
-				t.Errorf("%v, want ErrNone", err)
-			}
-			r.run(t, token.Refreshed)
-			expectToken(t, r.reader(), "t-1")
 		})
 	}
 }

@@ -84,6 +84,7 @@ func TestOnlyAnInvalidSecretIsReplaced(t *testing.T) {
 	replaced := func(old, by string) string { return strings.Replace(good, old, by, 1) }
 	tests := map[string]string{
 		"an empty text":          "",
+		"a byte order mark":      "\uFEFF\r\n ",
 		"what the CDK generates": `x7"(K~w;Ym2`,
 		"something behind it":    good + "x",
 		"a name twice":           replaced(`{`, `{"token_type":"Bearer",`),
@@ -191,27 +192,24 @@ func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
 }
 
 func TestReportsInvalidCredentials(t *testing.T) {
-	const wrong = "is not a JSON object with two strings that are not empty"
 	control := func(name string) string {
 		return "has a " + name + " with a control character, such as a line break at its end"
 	}
-	for text, problem := range map[string]string{ // by the value of the secret
-		"-":                        "has no value yet",
-		" \n":                      "has no value yet",
-		`x7"(K~w;Ym2`:              wrong,
-		`["` + clientSecret + `"]`: wrong,
-		`{}`:                       wrong,
-		`{"client_id":"","client_secret":"` + clientSecret + `"}`:               wrong,
-		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:                wrong,
-		`{"client_id":"client-1"}`:                                              wrong,
-		`{"client_id":"client-1","client_secret":null}`:                         wrong,
-		`{"client_id":"client-1","client_secret":"a","client_secret":""}`:       wrong,
-		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`:     control("client_secret"),
-		`{"client_id":"client-1","client_secret":"` + clientSecret + `\u007f"}`: control("client_secret"),
-		`{"client_id":"client\n","client_secret":"` + clientSecret + `"}`:       control("client_id"),
-		`{"client_id":"client:1","client_secret":"` + clientSecret + `"}`: "has a client_id with a colon, which HTTP " +
-			"Basic does not allow without form-encoding",
-	} {
+	pair := func(id, secret string) string { return `{"client_id":` + id + `,"client_secret":` + secret + `}` }
+	const id, secret = `"client-1"`, `"` + clientSecret + `"`
+	problems := map[string]string{ // by the value of the secret
+		"-": "has no value yet", " \n": "has no value yet",
+		pair(id, `"`+clientSecret+`\n"`):     control("client_secret"),
+		pair(id, `"`+clientSecret+`\u007f"`): control("client_secret"),
+		pair(`"client\n"`, secret):           control("client_id"),
+		pair(`"client:1"`, secret): "has a client_id with a colon, which HTTP Basic does not allow without " +
+			"form-encoding",
+	}
+	for _, text := range []string{`x7"(K~w;Ym2`, `[` + secret + `]`, `{}`, `{"client_id":"client-1"}`,
+		pair(`""`, secret), pair("7", secret), pair(id, "null"), pair(id, `"a","client_secret":""`)} {
+		problems[text] = "is not a JSON object with two strings that are not empty"
+	}
+	for text, problem := range problems {
 		bubble(t, text, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
 			r.credentials.put(strings.TrimPrefix(text, "-"))
@@ -230,26 +228,6 @@ func TestReportsInvalidCredentials(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestConcurrentRefreshersKeepTheLaterToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		second := r.another(t)
-		r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-			// While the first waits for its answer, a second one runs to its end.
-			r.endpoint.then(returns("t-later", 2*time.Hour))
-			if report, err := second.Run(request.Context(), false); report.Outcome != token.Refreshed {
-				t.Errorf("the second: %+v, %v", report, err)
-			}
-			returns("t-earlier", time.Hour)(w, request)
-		})
-		report := r.run(t, token.Superseded)
-		if report.Remaining != 2*time.Hour || r.store.saves() != 1 {
-			t.Errorf("%+v after %d writes", report, r.store.saves())
-		}
-		expectToken(t, r.reader(), "t-later")
-	})
 }
 
 func TestRefresherIsSafeForConcurrentUse(t *testing.T) {
