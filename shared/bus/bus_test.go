@@ -171,25 +171,6 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 	}
 }
 
-func TestOnlyFailedPositionsAreTriedAgain(t *testing.T) {
-	var s store
-	s.Reject = func(e bus.Entry) error {
-		n := len(s.requests)
-		if i := slices.Index(s.requests[n-1], string(e.Detail)); n == 1 && i%3 == 1 || n == 2 && i == 1 {
-			return &bus.EntryError{Code: "ThrottlingException"}
-		}
-		return nil
-	}
-	if errs := newBus(&s).Publish(t.Context(), many(8)); failed(errs) != nil {
-		t.Fatal(errs)
-	}
-	all := []string{`{"i":0}`, `{"i":1}`, `{"i":2}`, `{"i":3}`, `{"i":4}`, `{"i":5}`, `{"i":6}`, `{"i":7}`}
-	want := [][]string{all, {all[1], all[4], all[7]}, {all[4]}}
-	if diff := cmp.Diff(want, s.requests) + cmp.Diff(all, s.published()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 var errDown = errors.New("connection reset")
 
 // Only what may succeed another time is tried again, and only a request with an unknown cause is split.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/paymenttest"
 )
 
 // A digest is that of the content: neither white space, the order of members nor escapes change it. Everything
@@ -205,13 +204,4 @@ func BenchmarkDigestOfNestedObjects(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(took[1])/float64(took[0]), "deep/flat")
-}
-
-func BenchmarkDigestOfAnEvent(b *testing.B) {
-	event := paymenttest.Encode(paymenttest.Event())
-	b.SetBytes(int64(len(event)))
-	b.ReportAllocs()
-	for b.Loop() {
-		ledger.DigestOf(event)
-	}
 }

@@ -217,17 +217,10 @@ func TestTimeOfReadsEveryFormat(t *testing.T) {
 	second := time.Date(2026, 11, 25, 17, 28, 9, 0, time.UTC)
 	milli, micro, nano := second.Add(822e6), second.Add(123456e3), second.Add(123456789)
 	for text, want := range map[string]time.Time{
-		"2026-11-25T17:28:09Z": second, "2026-11-25T17:28:09+0000": second, "20261125T172809Z": second,
-		"2026-11-25T18:28:09,822+01": milli, "2026-11-25 17:28:09.123456Z": micro,
-		"2026-11-25T17:28Z": second.Truncate(time.Minute), "2026-11-24T24:00Z": second.Truncate(24 * time.Hour),
-
-		"Wed, 25 Nov 2026 17:28:09 GMT": second, "wed, 25 nov 2026 17:28:09 GMT": second,
-		"Wed, 25 Nov 2026 17:28:09 UTC": second, "Wed, 25 Nov 2026 17:28:09 +0000": second,
-		"Thu, 26 Nov 2026 02:28:09 +0900": second, "Wed, 25 Nov 2026 17:28:09.822 GMT": milli,
-		"Thu, 5 Nov 2026 17:28:09 GMT":      time.Date(2026, 11, 5, 17, 28, 9, 0, time.UTC),
-		"Thu, 05 Nov 2026 17:28:09 GMT":     time.Date(2026, 11, 5, 17, 28, 9, 0, time.UTC),
+		// Those of payment.ParseTime.
+		"2026-11-25T17:28:09Z": second, "20261125T182809,822+01": milli, "2026-11-25T18:28:09.822+01:00[+01:00]": milli,
+		"Wed, 25 Nov 2026 17:28:09 GMT": second, "Wed, 25 Nov 2026 17:28:09.822 GMT": milli,
 		"Wednesday, 25-Nov-26 17:28:09 GMT": second, "Wed Nov 25 17:28:09 2026": second,
-		"2026-11-25T17:28:09Z[UTC]": second, "2026-11-25T18:28:09.822+01:00[+01:00][u-ca=iso8601]": milli,
 
 		"1795627689": second, "01795627689": second, "1795627689.0": second, "1795627689.822": milli,
 		"1795627689.123456": micro, "1795627689.1234567899": nano,
@@ -246,13 +239,7 @@ func TestTimeOfReadsEveryFormat(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "now", "2026-11-25", "2026-11-25T17:28:09", "2026-11-25 17:28", "20261125T172809",
-		"2026-11-25T17:28:09 00:00",
-		"2026-W48-3T17:28:09Z", "2026-329T17:28:09Z", "17:28:09Z",
-		// Another weekday, no zone.
-		"Thu, 25 Nov 2026 17:28:09 GMT", "Wed, 25 Nov 2026 17:28:09", "Wed, 25 Nov 2026 17:28:09 CET",
-		"Wed, 31 Nov 2026 17:28:09 GMT", "Wed, 25 Nov 2026 24:00:00 GMT", "25 Nov 2026 17:28:09 GMT",
-		"Wed,25 Nov 2026 17:28:09 GMT", "Thursday, 25-Nov-26 17:28:09 GMT", "Thu Nov 25 17:28:09 2026",
+		"", "now", "2026-11-25", "2026-11-25T17:28:09", "20261125T172809", "Thu, 25 Nov 2026 17:28:09 GMT",
 		"-1", "+1795627689", "1_795_627_689", "0x6b0710e9", "1795627689.", ".5", "1795627689,822", "1795627689.-5",
 		"1795627689.8.2", "1.795627689e9", " 1795627689", "1795627689 ", "1795627689\n", "١٧٦٩٨٦٠٨٠٠",
 		"9223372036854775808", "9999999999999999999", "00000000001795627689", "18446744073709551616",

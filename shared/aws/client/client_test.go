@@ -61,13 +61,6 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 	}
 }
 
-func TestARegionIsRequired(t *testing.T) {
-	_, err := client.Config(func(string) string { return "" }, client.NewConnections(1))
-	if err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // sdkBody is the body of a request as that of the SDK: it has a WriteTo method.
 type sdkBody struct {
 	io.Reader

@@ -1,7 +1,6 @@
 package dynamodb_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -106,26 +105,5 @@ func TestRecordsAreTheItemsOfKeysThatCanBeRead(t *testing.T) {
 	all, err := dynamodb.NewKeysInspector(client, "keys").Records(t.Context())
 	if diff := cmp.Diff(readable, all); diff != "" || err != nil || len(w.Requests()) != 2 {
 		t.Error(err, diff)
-	}
-}
-
-// A call ends with its context, whoever makes it.
-func TestCallsOfKeysEndWithTheirContext(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	client, w := answering(t, `{}`)
-	table := dynamodb.NewKeys(client, "keys")
-	_, got := table.Get(ended, "id")
-	_, _, put := table.Put(ended, keyRecord(), "")
-	_, take := table.Take(ended, "misses#1", 1, start)
-	_, record := table.RecordSender(ended, "s", start, start, start)
-	_, sender := table.Sender(ended, "s")
-	for what, err := range map[string]error{"get": got, "put": put, "take": take, "record": record, "sender": sender} {
-		if err == nil {
-			t.Errorf("%s: no error", what)
-		}
-	}
-	if n := len(w.Requests()); n != 0 {
-		t.Errorf("%d requests", n)
 	}
 }

@@ -33,41 +33,6 @@ func full() ledger.Item {
 	return i
 }
 
-type namedWrite struct {
-	what string
-	ledger.Write
-}
-
-// writes are the writes of a ledger.
-func writes() []namedWrite {
-	all := full()
-	pending := ledger.Item{EventID: "id", Digest: all.Digest, RecordedAt: all.RecordedAt, State: ledger.Pending,
-		Detail: []byte("{}"), Size: 2, Shard: "pending/1", LeasedUntil: all.LeasedUntil, LeaseOwner: all.LeaseOwner}
-	return []namedWrite{
-		{"insert an item with everything", ledger.Write{Item: all}},
-		{"insert a new event", ledger.Write{Item: pending}},
-		{"record anew", ledger.Write{Item: pending, If: &ledger.Item{State: ledger.Published, Digest: all.Digest,
-			RecordedAt: all.RecordedAt, ExpiresAt: all.ExpiresAt}}},
-		{"lease", ledger.Write{
-			Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil, LeaseOwner: all.LeaseOwner},
-			If:   &ledger.Item{State: ledger.Pending, LeasedUntil: all.RecordedAt}, Kept: ledger.Rest, Lease: true}},
-		{"postpone", ledger.Write{Item: ledger.Item{EventID: "id", LeasedUntil: all.LeasedUntil},
-			If: &ledger.Item{State: ledger.Pending, LeaseOwner: all.LeaseOwner}, Kept: ledger.Rest}},
-		{"mark", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Published, PublishedAt: all.PublishedAt,
-			ExpiresAt: all.ExpiresAt, Amount: "1.00"}, If: &ledger.Item{State: ledger.Pending, Digest: all.Digest},
-			Kept: ledger.Identity}},
-		{"park", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1",
-			ParkedAt: all.LeasedUntil, Cause: "attempts"}, If: &ledger.Item{State: ledger.Pending},
-			Kept: ledger.Content}},
-		{"park what has a shard", ledger.Write{
-			Item: ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1"},
-			If:   &ledger.Item{Shard: "pending/1"}, Kept: ledger.Content}},
-		{"dismiss", ledger.Write{Item: ledger.Item{EventID: "id", State: ledger.Dismissed, Note: all.Note,
-			ExpiresAt: all.ExpiresAt}, If: &ledger.Item{State: ledger.Parked, ParkedAt: all.LeasedUntil},
-			Kept: ledger.Identity}},
-	}
-}
-
 type statement struct {
 	Parameters                          []value
 	ReturnValuesOnConditionCheckFailure string `json:",omitempty"`
@@ -82,13 +47,27 @@ func statementsOf(t *testing.T, r awstest.Request) []statement {
 
 // A batch has the statements of single calls, with as many parameters as question marks.
 func TestABatchHasTheStatementsOfSingleWrites(t *testing.T) {
+	i := full()
+	pending := ledger.Item{EventID: "id", Digest: i.Digest, RecordedAt: i.RecordedAt, State: ledger.Pending,
+		Detail: []byte("{}"), Size: 2, Shard: "pending/1", LeasedUntil: i.LeasedUntil, LeaseOwner: i.LeaseOwner}
+	published := ledger.Item{EventID: "id", State: ledger.Published, PublishedAt: i.PublishedAt, Amount: "1.00"}
+	parked := ledger.Item{EventID: "id", State: ledger.Parked, Shard: "parked/1", ParkedAt: i.LeasedUntil}
+	dismissed := ledger.Item{EventID: "id", State: ledger.Dismissed, Note: i.Note, ExpiresAt: i.ExpiresAt}
+	lease := ledger.Item{EventID: "id", LeasedUntil: i.LeasedUntil, LeaseOwner: i.LeaseOwner}
+	all := []ledger.Write{
+		{Item: i}, {Item: pending},
+		{Item: pending, If: &ledger.Item{State: ledger.Published, Digest: i.Digest, ExpiresAt: i.ExpiresAt}},
+		{Item: lease, If: &ledger.Item{LeasedUntil: i.RecordedAt}, Kept: ledger.Rest, Lease: true},
+		{Item: lease, If: &ledger.Item{LeaseOwner: i.LeaseOwner}, Kept: ledger.Rest},
+		{Item: published, If: &ledger.Item{Digest: i.Digest}, Kept: ledger.Identity},
+		{Item: parked, If: &ledger.Item{Shard: "pending/1"}, Kept: ledger.Content},
+		{Item: dismissed, If: &ledger.Item{ParkedAt: i.LeasedUntil}, Kept: ledger.Identity},
+	}
 	client, w := answering(t, `{}`)
 	table := dynamodb.NewLedger(client, "ledger")
-	var all []ledger.Write
 	var want []statement
-	for _, one := range writes() {
-		all = append(all, one.Write)
-		table.Write(t.Context(), all[len(all)-1:])
+	for n := range all {
+		table.Write(t.Context(), all[n:n+1])
 		want = append(want, decoded[statement](t, w.Requests()[0].Body))
 	}
 	table.Write(t.Context(), all)

@@ -1,10 +1,8 @@
 package dynamodb_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"payhook.example/shared/aws/dynamodb"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/calls"
-	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 )
 
@@ -55,61 +52,37 @@ func decoded[T any](t *testing.T, raw string) (v T) {
 	return v
 }
 
-type call struct {
-	what string
-	do   func() error
-}
-
-// everyCall returns the calls of every store of a client.
-func everyCall(ctx context.Context, client *dynamodb.Client) (all []call) {
-	const id = "id"
-	one, unknown := start.Add(time.Second), keys.Record{ID: id, Version: "1", Answer: keys.Unknown}
-	table, reader := dynamodb.NewLedger(client, "ledger"), dynamodb.NewLedgerReader(client, "ledger")
-	store := dynamodb.NewKeys(client, "keys")
-	inspector := dynamodb.NewKeysInspector(client, "keys")
-	for _, w := range writes() {
-		all = append(all, call{w.what, func() error { return table.Write(ctx, []ledger.Write{w.Write})[0].Err }})
-	}
-	return append(all,
-		call{"get", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, true); return err }},
-		call{"get without content", func() error { _, err := reader.Get(ctx, []string{"1", "2"}, false); return err }},
-		call{"query", func() error {
-			_, _, err := reader.Query(ctx, ledger.Query{Shard: "pending/1", At: start, Limit: 5})
-			return err
-		}},
-		call{"query of what is due later, from an item on", func() error {
-			_, _, err := reader.Query(ctx, ledger.Query{Shard: "parked/1", At: start, Later: true, Limit: 5,
-				After: &ledger.Item{EventID: id, Shard: "parked/1", ParkedAt: one}})
-			return err
-		}},
-		call{"get a key", func() error { _, err := store.Get(ctx, id); return err }},
-		call{"get a key for a person", func() error { _, err := inspector.Get(ctx, id); return err }},
-		call{"put a key", func() error { _, _, err := store.Put(ctx, keyRecord(), "0"); return err }},
-		call{"put the first key", func() error { _, _, err := store.Put(ctx, keyRecord(), ""); return err }},
-		call{"put an answer", func() error { _, _, err := store.Put(ctx, unknown, "0"); return err }},
-		call{"put the first answer", func() error { _, _, err := store.Put(ctx, unknown, ""); return err }},
-		call{"take", func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err }},
-		call{"record a sender", func() error {
-			_, err := store.RecordSender(ctx, "sender#1", start, one, start.Add(2*time.Second))
-			return err
-		}},
-		call{"sender", func() error { _, err := store.Sender(ctx, "sender#1"); return err }},
-		call{"records", func() error { _, err := inspector.Records(ctx); return err }},
-		call{"delete", func() error { return inspector.Delete(ctx, id) }})
-}
-
 // A call that is refused names its operation. What the requests do is compared with the stores in memory on an
 // emulator, whose reads are all consistent.
 func TestARefusedCallNamesItsOperation(t *testing.T) {
-	consistent := []string{"get", "get without content", "get a key for a person", "records"}
 	client, w := answering(t, awstest.Refused("AccessDeniedException"))
-	for _, c := range everyCall(t.Context(), client) {
+	table, reader := dynamodb.NewLedger(client, "ledger"), dynamodb.NewLedgerReader(client, "ledger")
+	store, inspector, ctx := dynamodb.NewKeys(client, "keys"), dynamodb.NewKeysInspector(client, "keys"), t.Context()
+	for name, c := range map[string]struct {
+		consistent bool
+		do         func() error
+	}{
+		"write":                  {false, func() error { return table.Write(ctx, inserts[:1])[0].Err }},
+		"get":                    {true, func() error { _, err := reader.Get(ctx, []string{"1"}, true); return err }},
+		"query":                  {false, func() error { _, _, err := reader.Query(ctx, ledger.Query{}); return err }},
+		"get a key":              {false, func() error { _, err := store.Get(ctx, "id"); return err }},
+		"get a key for a person": {true, func() error { _, err := inspector.Get(ctx, "id"); return err }},
+		"put a key":              {false, func() error { _, _, err := store.Put(ctx, keyRecord(), "0"); return err }},
+		"take":                   {false, func() error { _, err := store.Take(ctx, "misses#1", 7, start); return err }},
+		"record a sender": {false, func() error {
+			_, err := store.RecordSender(ctx, "sender#1", start, start, start)
+			return err
+		}},
+		"sender":  {false, func() error { _, err := store.Sender(ctx, "sender#1"); return err }},
+		"records": {true, func() error { _, err := inspector.Records(ctx); return err }},
+		"delete":  {false, func() error { return inspector.Delete(ctx, "id") }},
+	} {
 		err, r := c.do(), w.Requests()[0]
 		if fmt.Sprint(err) != "DynamoDB "+r.Operation+": AccessDeniedException" {
-			t.Errorf("%s: %v", c.what, err)
+			t.Errorf("%s: %v", name, err)
 		}
-		if strings.Contains(r.Body, `"ConsistentRead":true`) != slices.Contains(consistent, c.what) {
-			t.Errorf("%s: %s", c.what, r.Body)
+		if strings.Contains(r.Body, `"ConsistentRead":true`) != c.consistent {
+			t.Errorf("%s: %s", name, r.Body)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package tokenstore_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -22,47 +21,9 @@ import (
 	"payhook.example/shared/token"
 )
 
-// slow is a store whose writes take as long as Parameter Store demands.
-type slow struct{ token.Store }
-
-func (s slow) Save(ctx context.Context, text string) error {
-	time.Sleep(time.Second)
-	return s.Store.Save(ctx, text)
-}
-
 func inSecret(cfg aws.Config) token.Store            { return tokenstore.New(cfg, "", "", "token") }
 func inParameter(cfg aws.Config) token.Store         { return tokenstore.New(cfg, "/token", "", "") }
 func sourceOf(cfg aws.Config, p string) token.Source { return tokenstore.Source(cfg, p, "token") }
-
-func TestTheSecretTheParameterAndTheMemoryHaveTheSameResults(t *testing.T) {
-	for seed := range uint64(3) {
-		values := awstest.NewValues(t)
-		values.Create("token", "")
-		cfg := awstest.Config(values.URL)
-		synctest.Test(t, func(t *testing.T) {
-			memory := &token.Memory{}
-			for n := range 20 {
-				for _, store := range []token.Store{memory, inSecret(cfg), slow{inParameter(cfg)}} {
-					if text := fmt.Sprintf(`{"%0*d":"ü\n"}`, 200*n, seed); n%5 == 0 {
-						if err := store.Save(t.Context(), text); err != nil {
-							t.Fatal(err)
-						}
-					}
-					want, _ := memory.Load(t.Context())
-					if got, err := store.Load(t.Context()); got != want || err != nil {
-						t.Errorf("%d: %q, want %q, %v", n, got, want, err)
-					}
-				}
-			}
-			for _, parameter := range []string{"", "/token"} {
-				text, err := sourceOf(cfg, parameter).Load(t.Context())
-				if err != nil || !strings.HasPrefix(text, "{") {
-					t.Errorf("%s: %s, %v", parameter, text, err)
-				}
-			}
-		})
-	}
-}
 
 // answering returns the configuration of clients of a server with these answers.
 func answering(t *testing.T, answers ...string) (aws.Config, *awstest.Wire) {
