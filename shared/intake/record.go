@@ -120,17 +120,17 @@ func distinct(delivery payment.Delivery, at time.Time, r *Result) (events []ledg
 	return events, others
 }
 
-// write records the events of one delivery, for owner until due. A large event becomes its claim check, once it is
+// write records the events of one delivery, for owner until then. A large event becomes its claim check, once it is
 // stored. Large events that the ledger has are not stored again.
 func (p *Pipeline) write(ctx context.Context, events []ledger.Item, owner ledger.LeaseOwner,
-	due time.Time) []ledger.WriteResult {
+	until time.Time) []ledger.WriteResult {
 	results := make([]ledger.WriteResult, len(events))
 	record := func(positions ...int) {
 		items := make([]ledger.Item, len(positions))
 		for n, i := range positions {
 			items[n] = events[i]
 		}
-		for n, r := range p.ledger.Record(ctx, items, owner, due) {
+		for n, r := range p.ledger.Record(ctx, items, owner, until) {
 			results[positions[n]] = r
 		}
 	}

@@ -185,7 +185,7 @@ func New(endpoint *Endpoint, store Store, opts Options) *Cache {
 }
 
 // now returns the time as the table has it: in milliseconds, and without a monotonic reading, which stands still while
-// Lambda freezes the process. No other time is compared with one of the table.
+// Lambda freezes the execution environment. No other time is compared with one of the table.
 func (c *Cache) now() time.Time { return time.UnixMilli(c.opts.Now().UnixMilli()).UTC() }
 
 // Lookup returns the key with that id, from memory if it is fresh there. from is the address that the webhook came
@@ -377,7 +377,7 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 		next.key = nil
 	}
 	next = l.usable(next)
-	if err == nil && next.key == nil { // the process was frozen
+	if err == nil && next.key == nil { // the execution environment was frozen
 		next.Answer, err = Unavailable, fmt.Errorf("%w: the answer came too late", ErrUnavailable)
 	}
 	l.remember(next)

@@ -74,7 +74,7 @@ func (r Record) after(a reply, o *Options) Record {
 		r.LeasedUntil = a.at.Add(cmp.Or(retryAfter, min(pause, time.Duration(1<<r.Failures/4)*time.Second)))
 	case r.JWK != "":
 		if r.UnknownSince.IsZero() {
-			r.UnknownSince = a.at // not before the answer: Lambda can freeze the process during the call
+			r.UnknownSince = a.at // not before the answer: Lambda can freeze the environment during the call
 		}
 		if a.answer == Refused || a.asked.Sub(r.UnknownSince) >= o.UnknownGrace {
 			r.SentAs, r.JWK, r.FetchedAt = "", "", a.asked

@@ -110,11 +110,11 @@ func (i Item) RecordedAnew(digest Digest, now time.Time) bool {
 }
 
 // pending returns what is stored of an item that becomes pending.
-func (i *Item) pending(owner LeaseOwner, due time.Time) Item {
+func (i *Item) pending(owner LeaseOwner, until time.Time) Item {
 	return Item{
 		EventID: i.EventID, Digest: i.Digest, DeliveryID: i.DeliveryID, RecordedAt: i.RecordedAt, State: Pending,
 		Detail: i.Detail, Size: len(i.Detail), Large: i.Large,
-		Shard: shardOf(Pending, i.EventID), LeasedUntil: due, LeaseOwner: owner,
+		Shard: shardOf(Pending, i.EventID), LeasedUntil: until, LeaseOwner: owner,
 	}
 }
 

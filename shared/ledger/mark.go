@@ -58,14 +58,14 @@ func (l *Ledger) Park(ctx context.Context, i Item, cause, problem string) error 
 		Problem: problem, Amount: i.Amount, Currency: i.Currency}})[0].Err
 }
 
-// Replay makes a parked event pending again, for redrive to publish from due on. Of i, which the caller has read,
+// Replay makes a parked event pending again, for redrive to publish from then on. Of i, which the caller has read,
 // EventID is required; the event must still have its Digest, RecordedAt and ParkedAt unless they are zero. A result
 // that is not done and has no error has the item that was found instead: pending, published or dismissed, recorded or
 // parked anew, or none.
-func (l *Ledger) Replay(ctx context.Context, i Item, note Note, due time.Time) WriteResult {
+func (l *Ledger) Replay(ctx context.Context, i Item, note Note, from time.Time) WriteResult {
 	owner := NewLeaseOwner()
 	r := l.decide(ctx, "replay", i, Write{Kept: Content, Item: Item{EventID: i.EventID, State: Pending,
-		Shard: shardOf(Pending, i.EventID), LeasedUntil: due, LeaseOwner: owner, Note: note}})
+		Shard: shardOf(Pending, i.EventID), LeasedUntil: from, LeaseOwner: owner, Note: note}})
 	// It may be our own write, whose answer was lost before it was tried again.
 	r.Done = r.Done || r.Found != nil && r.Found.LeaseOwner == owner
 	return r
