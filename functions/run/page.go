@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"embed"
 	"encoding/json/jsontext"
@@ -125,8 +124,11 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	service, err := p.service.simulated.Do(r.Context(), wire.ControlRequest{})
-	decided, failed := proof.Decisions(r.Context(), &p.stack.parking)
-	if err = cmp.Or(err, failed); err != nil {
+	var decided map[string]proof.Decision
+	if err == nil {
+		decided, err = proof.Decisions(r.Context(), &p.stack.parking)
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

@@ -190,13 +190,12 @@ func (s *stack) create() error {
 	if s.conf.Evidence != "off" {
 		stores.Evidence = &s.evidence
 	}
-	conf, failed := map[string]settings.Config{}, error(nil)
+	conf := map[string]settings.Config{}
 	for name := range decoders {
-		c, err := s.parse(name)
-		conf[name], failed = c, cmp.Or(failed, err)
-	}
-	if failed != nil {
-		return failed
+		var err error
+		if conf[name], err = s.parse(name); err != nil {
+			return err
+		}
 	}
 	log, service := lambdaruntime.NewLog(&s.log, s.conf.StackName()), s.keyEndpoint(conf["webhook"])
 	s.functions = map[string]function{

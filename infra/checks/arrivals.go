@@ -21,12 +21,10 @@ import (
 
 // Arrival is one event that arrived behind a rule.
 type Arrival struct {
-	Rule    string `json:"rule"`
-	Type    string `json:"detailType"`
-	EventID string `json:"eventId"`
+	Rule, Type, EventID string
 	// Amount is that of the event as a number: EventBridge can write its digits in another form.
-	Amount float64 `json:"amount"`
-	Detail []byte  `json:"-"` // as it arrived
+	Amount float64
+	Detail []byte // as it arrived
 }
 
 // event has what is compared of an event.
@@ -100,7 +98,8 @@ func parseArrival(rule, body string) (Arrival, error) {
 	case !sent.IsZero() && sent.Sub(envelope.Time).Abs() >= time.Second:
 		err = fmt.Errorf("an event of %s came with the time %s", sent, envelope.Time)
 	}
-	return Arrival{rule, envelope.DetailType, e.EventID, e.EventData.Amount, envelope.Detail}, err
+	return Arrival{Rule: rule, Type: envelope.DetailType, EventID: e.EventID, Amount: e.EventData.Amount,
+		Detail: envelope.Detail}, err
 }
 
 // Await waits until enough is true for what has arrived and the queues are empty, and returns it. At the deadline, it
@@ -173,7 +172,8 @@ func byEventID(all []Arrival) map[string][]Arrival {
 func arrivals(w *paymenttest.Webhook, rules []string) (all []Arrival) {
 	for _, e := range eventsIn(w) {
 		for _, rule := range rules {
-			all = append(all, Arrival{rule, e.EventName, e.EventID, e.EventData.Amount, nil})
+			all = append(all, Arrival{Rule: rule, Type: e.EventName, EventID: e.EventID,
+				Amount: e.EventData.Amount})
 		}
 	}
 	return all

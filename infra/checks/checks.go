@@ -48,23 +48,21 @@ type Subject struct {
 // Check is one row of the table, with its result. One of a webhook, a command, an invocation of a function and Do is
 // what is done.
 type Check struct {
-	Topic string `json:"topic"`
-	What  string `json:"what"`
+	Topic, What string
 
-	Webhook     *paymenttest.Webhook `json:"-"`
-	Certificate tls.Certificate      `json:"-"` // of the webhook; the zero value is that of the service
+	Webhook     *paymenttest.Webhook
+	Certificate tls.Certificate // of the webhook; the zero value is that of the service
 	// Call has the arguments of a command, which also gets --json. NAME is the name that the command before it printed.
-	Call            []string                            `json:"-"`
-	Function, Event string                              `json:"-"`
-	Do              func(context.Context) (Seen, error) `json:"-"`
+	Call            []string
+	Function, Event string
+	Do              func(context.Context) (Seen, error)
 
-	Before     func(context.Context) error `json:"-"` // is done first, once
-	Eventually bool                        `json:"-"` // it is repeated until it is right, or until the timeout
+	Before     func(context.Context) error // is done first, once
+	Eventually bool                        // it is repeated until it is right, or until the timeout
 
-	Want   Seen   `json:"want"`
-	Got    Seen   `json:"got"` // of the fields, those that are wanted
-	Detail string `json:"detail,omitempty"`
-	Right  bool   `json:"right"`
+	Want, Got Seen // of the fields of Got, those that are wanted
+	Detail    string
+	Right     bool
 }
 
 // Fields are members of a JSON object. What is wanted has an int for a number, and nil for a member that is missing.
@@ -72,9 +70,9 @@ type Fields map[string]any
 
 // Seen is what is seen of a row.
 type Seen struct {
-	Status   int       `json:"status"` // of the answer to a webhook, 0 for none, or the exit status of a command
-	Fields   Fields    `json:"fields,omitempty"`
-	Arrivals []Arrival `json:"arrivals,omitempty"` // behind the consumer's rules, sorted
+	Status   int // of the answer to a webhook, 0 for none, or the exit status of a command
+	Fields   Fields
+	Arrivals []Arrival // behind the consumer's rules, sorted
 }
 
 // String is a line for people.
@@ -256,23 +254,12 @@ func decode(text []byte) (fields Fields, err error) {
 	return fields, err
 }
 
-// Report is the result of all checks.
-type Report struct {
-	Right  bool    `json:"right"` // every check is
-	Checks []Check `json:"checks"`
-}
-
-// NewReport returns the report of checks.
-func NewReport(checks []Check) Report {
-	return Report{!slices.ContainsFunc(checks, func(c Check) bool { return !c.Right }), checks}
-}
-
-// Print prints the report: for each topic, what was checked and the result. Under a wrong result stands what was
-// expected.
-func (r Report) Print(out io.Writer) error {
+// Print prints for each topic what was checked and the result, and what was expected instead of a wrong one. It returns
+// how many results are wrong.
+func Print(out io.Writer, checks []Check) (wrong int, err error) {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	topic, wrong := "", 0
-	for _, c := range r.Checks {
+	topic := ""
+	for _, c := range checks {
 		if c.Topic != topic {
 			topic = c.Topic
 			fmt.Fprintf(t, "\n%s\n", topic)
@@ -284,6 +271,6 @@ func (r Report) Print(out io.Writer) error {
 		wrong++
 		fmt.Fprintf(t, "WRONG\t%s\t%s; %s\n\texpected\t%s\n", c.What, c.Got, c.Detail, c.Want)
 	}
-	fmt.Fprintf(t, "\n%d of %d results are as expected.\n", len(r.Checks)-wrong, len(r.Checks))
-	return t.Flush()
+	fmt.Fprintf(t, "\n%d of %d results are as expected.\n", len(checks)-wrong, len(checks))
+	return wrong, t.Flush()
 }

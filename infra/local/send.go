@@ -2,7 +2,6 @@ package local
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
@@ -90,11 +89,14 @@ func send(ctx context.Context, p *cli.Program, target stack.Stack, order map[str
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
 		return cli.Usage("%s", bytes.TrimSpace(text))
 	}
 	var got wire.ControlReport
-	if err = cmp.Or(err, json.Unmarshal(text, &got)); err != nil {
+	if err = json.Unmarshal(text, &got); err != nil {
 		return err
 	}
 	if p.JSON {

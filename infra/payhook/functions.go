@@ -104,15 +104,17 @@ type store struct {
 func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 	if p.conf.TokenStore == settings.InParameter {
 		name := "/payhook/" + p.conf.StackName() + "/token"
-		return store{"ssm", "ssm:GetParameter", "ssm:PutParameter", &name, p.arn("ssm", "parameter", "/", name[1:]),
-			"PARAMETER_ARN", settings.TokenParameterEnv}
+		return store{service: "ssm", read: "ssm:GetParameter", write: "ssm:PutParameter", id: &name,
+			arn: p.arn("ssm", "parameter", "/", name[1:]), context: "PARAMETER_ARN",
+			variable: settings.TokenParameterEnv}
 	}
 	secret := p.newSecret(scope, "Secret",
 		"The access token of "+p.conf.StackName()+", refreshed by Payhook")
 	// Callers use it until they know the parameter, after a change of TokenStore.
 	secret.ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
-	return store{"secretsmanager", "secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue",
-		secret.AttrId(), secret.AttrId(), "SecretARN", settings.TokenSecretEnv}
+	return store{service: "secretsmanager", read: "secretsmanager:GetSecretValue",
+		write: "secretsmanager:PutSecretValue", id: secret.AttrId(), arn: secret.AttrId(), context: "SecretARN",
+		variable: settings.TokenSecretEnv}
 }
 
 // newToken creates the function that checks the access token every minute and refreshes it in time, the store of the

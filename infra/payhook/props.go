@@ -63,7 +63,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Settings, error) {
 		Account: known(stack.Account()), Region: known(stack.Region())}
 	problems := []error{checkAccount(where)}
 	problem := func(field, format string, args ...any) {
-		problems = append(problems, fmt.Errorf(field+": "+format, args...))
+		problems = append(problems, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 	}
 	place := func(field string, region, account *string) {
 		for _, text := range where.Misplaced(*region, *account) {

@@ -82,7 +82,7 @@ func NewPipeline(l *ledger.Ledger, b *bus.Bus, largeEvents *bus.LargeEvents, par
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Pipeline{l, b, largeEvents, parking, opts}
+	return &Pipeline{ledger: l, bus: b, largeEvents: largeEvents, parking: parking, opts: opts}
 }
 
 // invocation has the times of one invocation of a function.

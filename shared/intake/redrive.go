@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"payhook.example/shared/calls"
@@ -71,10 +70,8 @@ type run struct {
 	times    invocation
 	owner    ledger.LeaseOwner
 	timeout  time.Duration // to publish and mark a chunk
-
-	mu     sync.Mutex
-	result Redriven // guarded by mu while calls are made in parallel
-	unread bool     // a query failed; guarded by mu
+	result   Redriven
+	unread   bool // a query failed
 }
 
 // publishDue publishes what is due, page by page of all shards.
@@ -132,15 +129,19 @@ func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 // nextPages returns the next page of every open shard, of what is due or only later, and which shards stay open.
 func (r *run) nextPages(ctx context.Context, open []int, later bool,
 	cursors []*ledger.Item) (pending []ledger.Item, still []int) {
+	pages := make([]struct {
+		items []ledger.Item
+		next  *ledger.Item
+		err   error
+	}, len(open))
 	calls.Parallel(len(open), queries, func(i int) {
-		shard := open[i]
-		page, cursor, err := r.redriver.pipeline.ledger.Pending(ctx, shard,
-			ledger.Query{At: r.times.start, Later: later, After: cursors[shard], Limit: pageSize})
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.note(err)
-		r.unread = r.unread || err != nil
-		for _, p := range page {
+		pages[i].items, pages[i].next, pages[i].err = r.redriver.pipeline.ledger.Pending(ctx, open[i],
+			ledger.Query{At: r.times.start, Later: later, After: cursors[open[i]], Limit: pageSize})
+	})
+	for i, page := range pages {
+		r.note(page.err)
+		r.unread = r.unread || page.err != nil
+		for _, p := range page.items {
 			if !p.RecordedAt.IsZero() {
 				r.result.Oldest = max(r.result.Oldest, r.times.start.Sub(p.RecordedAt))
 			}
@@ -148,12 +149,12 @@ func (r *run) nextPages(ctx context.Context, open []int, later bool,
 				r.note(fmt.Errorf("intake: pending event %s: %w", p.EventID, p.Err))
 			}
 		}
-		pending = append(pending, page...)
-		if cursor != nil && !later {
-			cursors[shard] = cursor
-			still = append(still, shard)
+		pending = append(pending, page.items...)
+		if page.next != nil && !later {
+			cursors[open[i]] = page.next
+			still = append(still, open[i])
 		}
-	})
+	}
 	return pending, still
 }
 
@@ -182,24 +183,23 @@ func pauseAfter(attempts int) time.Duration {
 // postpone parks items that failed too often or that can't be published, and postpones the
 // others, for longer each time, so that they take no time from those that can be published.
 func (r *run) postpone(ctx context.Context, failed []failure) {
+	errs, parked := make([]error, len(failed)), make([]bool, len(failed))
 	calls.Parallel(len(failed), Parallel, func(i int) {
 		f := failed[i]
-		var err error
-		parked := false
 		switch again := r.redriver.pipeline.opts.Now().Add(pauseAfter(f.item.Attempts)); {
 		case f.item.Attempts >= r.redriver.maxAttempts || f.unpublishable():
-			err = r.redriver.pipeline.parkEvent(ctx, f)
-			parked = err == nil
+			errs[i] = r.redriver.pipeline.parkEvent(ctx, f)
+			parked[i] = errs[i] == nil
 		case again.After(r.times.heldUntil):
-			err = r.redriver.pipeline.ledger.Postpone(ctx, f.item, r.owner, again)
+			errs[i] = r.redriver.pipeline.ledger.Postpone(ctx, f.item, r.owner, again)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if parked {
+	})
+	for i, err := range errs {
+		if parked[i] {
 			r.result.Parked++
 		}
 		r.note(err)
-	})
+	}
 }
 
 // note counts an error, if it is one.

@@ -46,8 +46,10 @@ func (r *Replayer) ReplayEvent(ctx context.Context, eventID string, note ledger.
 	defer cancel()
 	result := Result{Events: 1}
 	item, err := r.decide(ctx, eventID, func(i ledger.Item) (done ledger.WriteResult) {
-		result.LargeEventEnds, done.Err = r.pipeline.largeEventEnds(ctx, i)
-		if done.Err = cmp.Or(done.Err, checkDetail(i)); done.Err != nil {
+		if result.LargeEventEnds, done.Err = r.pipeline.largeEventEnds(ctx, i); done.Err == nil {
+			done.Err = checkDetail(i)
+		}
+		if done.Err != nil {
 			return done
 		}
 		return r.pipeline.ledger.Replay(ctx, i, note, r.pipeline.opts.Now())
@@ -236,7 +238,10 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 	var failed, unfit, pending error
 	for n, done := range results {
 		found := cmp.Or(done.Found, &ledger.Item{}) // zero: it was published or dismissed a window ago
-		s := situationOf(version, &items[n], found)
+		s := situation{version, firstContent, found.State}
+		if found.Digest == items[n].Digest {
+			s.stored = parkedContent
+		}
 		switch {
 		case done.Err != nil:
 			result.Unrecorded++
@@ -282,14 +287,6 @@ func (r *Replayer) find(ctx context.Context, items []ledger.Item, ids []string) 
 type situation struct {
 	choice, stored wire.Content
 	state          ledger.State
-}
-
-// situationOf returns the situation of an item in conflict with what was found; the zero item stands for none.
-func situationOf(choice wire.Content, item, found *ledger.Item) situation {
-	if found.Digest == item.Digest {
-		return situation{choice, wire.ParkedContent, found.State}
-	}
-	return situation{choice, wire.FirstContent, found.State}
 }
 
 const (

@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"cmp"
 	"context"
 	"encoding/json/v2"
 	"errors"
@@ -138,30 +137,27 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ids := make([][]string, len(names))
-	var mu sync.Mutex
-	var failed, damaged error
+	ctx, cancel := context.WithCancelCause(ctx) // the first error counts
+	defer cancel(nil)
+	ids, damaged := make([][]string, len(names)), make([]error, len(names))
+	var mu sync.Mutex // held while progress is called
 	calls.Parallel(len(names), atOnce, func(i int) {
-		p, err := Get(ctx, r, names[i])
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
+		switch p, err := Get(ctx, r, names[i]); {
 		case err == nil:
 			ids[i] = append(slices.Clone(p.EventIDs), p.DeliveryID)
 		case errors.Is(err, ErrDamaged):
-			damaged = errors.Join(damaged, err)
+			damaged[i] = err
 		case !errors.Is(err, objects.ErrNotFound): // its retention ended after it was listed
-			failed = cmp.Or(failed, err)
-			cancel()
+			cancel(err)
 		}
 		if progress != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			progress(1)
 		}
 	})
-	if failed != nil {
-		return nil, failed
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
 	}
 	all := map[string][]string{}
 	for i, name := range names {
@@ -171,7 +167,7 @@ func Concerned(ctx context.Context, r Reader, progress func(more int)) (map[stri
 			}
 		}
 	}
-	return all, damaged
+	return all, errors.Join(damaged...)
 }
 
 // Decision is what a person has decided about what a proof is stored for.

@@ -89,8 +89,11 @@ func ReadFile(name string) (map[string]string, error) {
 	if err == nil {
 		err = json.Unmarshal(bytes.TrimPrefix(content, []byte("\uFEFF")), &members)
 	}
-	texts, failed := Texts(members)
-	if err = cmp.Or(err, failed); err != nil {
+	var texts map[string]string
+	if err == nil {
+		texts, err = Texts(members)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	maps.DeleteFunc(texts, func(_, text string) bool { return text == "" })

@@ -142,7 +142,9 @@ func (s *Setting) parse(text string, settings *Settings, inGo bool) (err error) 
 	case *[]string:
 		*to, err = list(text)
 		for _, element := range *to {
-			err = cmp.Or(err, s.check(element))
+			if err == nil {
+				err = s.check(element)
+			}
 		}
 	}
 	return err

@@ -198,7 +198,10 @@ func (h *Handler) replayOne(ctx context.Context, name string, e wire.RedriveRequ
 	if p.Reason != proof.Rejected {
 		r = h.replayer.Replay(ctx, p, e.Content)
 	} else if r = h.receive(ctx, p, e); r.ParkedAs.Name != "" { // it is authentic
-		return r, cmp.Or(proof.Decide(ctx, h.parking, decision, name, note), r.Err)
+		if err := proof.Decide(ctx, h.parking, decision, name, note); err != nil {
+			return r, err
+		}
+		return r, r.Err
 	}
 	if !r.Done() {
 		return r, r.Err

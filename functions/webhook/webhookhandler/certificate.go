@@ -51,6 +51,6 @@ func newCertificate(chain []*x509.Certificate) *certificate {
 		return nil
 	}
 	c := chain[0]
-	return &certificate{clientcert.Subject(c), clientcert.Issuer(c), c.SerialNumber.Text(16), clientcert.Fingerprint(c),
-		clientcert.PinOf(c)}
+	return &certificate{Subject: clientcert.Subject(c), Issuer: clientcert.Issuer(c),
+		SerialNumber: c.SerialNumber.Text(16), Fingerprint: clientcert.Fingerprint(c), Pin: clientcert.PinOf(c)}
 }
