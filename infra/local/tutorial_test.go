@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,15 +99,17 @@ func (f *fixture) testTutorial(t *testing.T) {
 	}
 	first, _, _ := strings.Cut(string(page), "\n## ")
 	blocks := block.FindAllStringSubmatch(first, -1)
-	if len(blocks) != 3 || blocks[0][1] != "sh" || blocks[1][1] != "go" || blocks[2][1] != "sh" {
+	if len(blocks) != 3 || slices.ContainsFunc(blocks, func(b []string) bool { return b[1] != "sh" }) {
 		t.Fatalf("blocks of code: %q", blocks)
 	}
+	app, err := os.ReadFile("../../events/tutorial/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	lines := 0
-	for _, b := range blocks {
-		for line := range strings.Lines(b[2]) {
-			if strings.TrimSpace(line) != "" {
-				lines++
-			}
+	for line := range strings.Lines(string(app) + blocks[0][2] + blocks[1][2] + blocks[2][2]) {
+		if strings.TrimSpace(line) != "" {
+			lines++
 		}
 	}
 	if lines > 45 {
@@ -128,7 +131,7 @@ func (f *fixture) testTutorial(t *testing.T) {
 	cmd := f.shell(t, blocks[0][2]+useClients+"(cd ../payhook\n"+block.FindStringSubmatch(string(run))[2]+")\n"+
 		"(export no_proxy='*' FUNCTION="+
 		f.Stack.Functions["redrive"]+"\n"+block.FindStringSubmatch(string(compare))[2]+")\n"+
-		"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
+		blocks[1][2]+deploy+"until "+look+" | grep detail; do sleep 0.1; done")
 	out, err := cmd.CombinedOutput()
 	event := strings.Index(string(out), `{"version"`)
 	digest := fmt.Sprintf("\n%x  -\n", sha256.Sum256(programs["redrive"]))

@@ -33,9 +33,9 @@ import (
 type Settings struct {
 	// BaseURL is the base URL of the APIs, before /v1/keys/{keyId}.
 	BaseURL string `group:"Required" key:"baseUrl" required:"true" form:"url" by:"verify"`
-	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not for TokenStore none.
+	// AuthURL is the base URL of the token endpoint, before /as/token.oauth2; not with TokenStore none.
 	AuthURL string `key:"authUrl" required:"true" form:"url" by:"token"`
-	// TokenManagerID is the access_token_manager_id; not for TokenStore none.
+	// TokenManagerID is the access_token_manager_id; not with TokenStore none.
 	TokenManagerID string `key:"tokenManagerId" required:"true" form:"text" by:"token"`
 
 	// SignatureHeader is the header of the signature (§4.3).
@@ -68,21 +68,20 @@ type Settings struct {
 	// Truststore is a PEM file with the CAs of client certificates, up to the roots (§5.3).
 	Truststore string `key:"truststore"`
 	// ClientCertPins are the accepted keys of client certificates (§5.3): SHA-256 of the subject public key info, in
-	// hexadecimal; none: every key.
+	// hexadecimal.
 	ClientCertPins []string `key:"clientCertPins" form:"pin" by:"webhook redrive"`
-	// ClientCertSubjects are the accepted DNS names of client certificates (§5.3), or subjects as the lines of webhooks
-	// show them; with ClientCertPins, both must match; none: all.
+	// ClientCertSubjects are their accepted DNS names (§5.3), or subjects as the lines of webhooks show them; with
+	// ClientCertPins, both must match.
 	ClientCertSubjects []string `key:"clientCertSubjects" form:"subject" by:"webhook redrive"`
 	// RevokedKeys are rejected: a signing key (§5.4) by its id or JWK thumbprint, that of a client certificate or CA
 	// (§5.3) as in ClientCertPins. No revocation list is read.
 	RevokedKeys []string `key:"revokedKeys" form:"revocation" by:"webhook redrive"`
-	// ServiceCA is a PEM file with private CAs of BaseURL and AuthURL, trusted only there, beside the public CAs. A
-	// machine that runs `payhook explain` must trust them too.
+	// ServiceCA is a PEM file with private CAs of BaseURL and AuthURL, trusted only there. A machine that runs `payhook
+	// explain` must trust them too.
 	ServiceCA string `key:"serviceCA"`
-	// AllowedNetworks are the networks (CIDR) that webhooks can come from, which is no authentication; others are
-	// answered 403; none: every address.
+	// AllowedNetworks are the networks (CIDR) that webhooks can come from, which is no authentication.
 	AllowedNetworks []string `key:"allowedNetworks" form:"network" by:"webhook redrive"`
-	// SubnetIDs are subnets for the functions; none: no VPC.
+	// SubnetIDs are subnets for the functions.
 	SubnetIDs []string `key:"subnetIds" form:"subnet"`
 	// SecurityGroupIDs are the security groups of the functions in SubnetIDs.
 	SecurityGroupIDs []string `key:"securityGroupIds" form:"security group"`
@@ -90,7 +89,7 @@ type Settings struct {
 	TimestampTolerance time.Duration `key:"timestampTolerance" default:"5m" limits:"1s 24h off" by:"verify"`
 	// KeyMaxAge is how long a key is used that cannot be fetched again (§5.4).
 	KeyMaxAge time.Duration `key:"keyMaxAge" default:"24h" limits:"1h 90d" by:"webhook redrive"`
-	// Encryption is whose keys encrypt: aws, cmk for a key that is created, or the ARN of a key (no alias).
+	// Encryption is whose keys encrypt: aws, cmk (a key is created), or the ARN of a key, no alias.
 	Encryption string `key:"encryption" default:"aws" form:"encryption"`
 	// UseFIPS is whether the functions use Go's FIPS 140-3 module and AWS's FIPS endpoints, in Regions that have them.
 	UseFIPS *bool `key:"fips" default:"false"`
@@ -105,10 +104,9 @@ type Settings struct {
 	LargeEventRetention time.Duration `key:"largeEventRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
-	// Evidence is how long S3 locks a record of each accepted delivery: off, 7y, or 7y compliance, which nobody can
-	// delete earlier.
+	// Evidence is how long S3 locks a record of each accepted delivery, such as 7y, or 7y compliance.
 	Evidence string `key:"evidence" default:"off" form:"evidence" by:"webhook redrive"`
-	// LogRetentionDays is how long logs are kept, in days that CloudWatch Logs accepts.
+	// LogRetentionDays is how long logs are kept, as CloudWatch Logs accepts it.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`
 
 	// AlarmEmail is an address for every alarm, after its owner has confirmed it.

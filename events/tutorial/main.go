@@ -1,0 +1,29 @@
+// Command tutorial is the app of events/TUTORIAL.md: Payhook, and a function that gets every event.
+package main
+
+import (
+	"os"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/infra/payhook"
+)
+
+func main() {
+	app := awscdk.NewApp(nil)
+	stack := awscdk.NewStack(app, jsii.String("First"), nil)
+	hook := payhook.New(stack, jsii.String("Default"), &payhook.Props{
+		BaseURL: os.Getenv("BASE_URL"), AuthURL: os.Getenv("AUTH_URL"), TokenManagerID: "manager-1"})
+	function := awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
+		FunctionName: jsii.String("first"), Runtime: awslambda.Runtime_PYTHON_3_13(),
+		Handler: jsii.String("index.handler"),
+		Code:    awslambda.Code_FromInline(jsii.String("import json\ndef handler(event, _): print(json.dumps(event))"))})
+	awsevents.NewRule(stack, jsii.String("Rule"), &awsevents.RuleProps{
+		EventBus: hook.Bus(), EventPattern: &awsevents.EventPattern{Source: jsii.Strings("payhook")},
+		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(function, nil)}})
+	app.Synth(nil)
+}
