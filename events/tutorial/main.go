@@ -20,8 +20,8 @@ func main() {
 		BaseURL: os.Getenv("BASE_URL"), AuthURL: os.Getenv("AUTH_URL"), TokenManagerID: "manager-1"})
 	function := awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
 		FunctionName: jsii.String("first"), Runtime: awslambda.Runtime_PYTHON_3_13(),
-		Handler: jsii.String("index.handler"),
-		Code:    awslambda.Code_FromInline(jsii.String("import json\ndef handler(event, _): print(json.dumps(event))"))})
+		Handler: jsii.String("index.handler"), Code: awslambda.Code_FromInline(
+			jsii.String("import json\ndef handler(event, _): print(json.dumps(event))"))})
 	awsevents.NewRule(stack, jsii.String("Rule"), &awsevents.RuleProps{
 		EventBus: hook.Bus(), EventPattern: &awsevents.EventPattern{Source: jsii.Strings("payhook")},
 		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(function, nil)}})
