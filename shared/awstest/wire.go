@@ -53,6 +53,12 @@ func Status(status int, body string) string { return fmt.Sprintf("%s%d%s", hasSt
 
 const hasStatus = "status "
 
+// Answering starts a [Wire] with these answers in turn, and returns the configuration of its clients.
+func Answering(tb testing.TB, answers ...string) (aws.Config, *Wire) {
+	w := NewWire(tb, InTurn(answers...))
+	return Config(w.URL), w
+}
+
 // NewWire starts a server that answers as answer says: a body, [Status], [Refused] or [CutOff]. It stops when the test
 // ends.
 func NewWire(tb testing.TB, answer func(Request) string) *Wire {

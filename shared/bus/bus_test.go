@@ -53,15 +53,6 @@ func (s *store) Put(ctx context.Context, entries []bus.Entry) ([]error, error) {
 	return s.Memory.Put(ctx, entries)
 }
 
-// published returns the details of what is on the bus, in order.
-func (s *store) published() (details []string) {
-	for _, e := range s.Entries() {
-		details = append(details, string(e.Detail))
-	}
-	slices.Sort(details)
-	return details
-}
-
 func newBus(s bus.Store) *bus.Bus { return bus.New(s, "payhook", maxBytes) }
 
 const maxBytes = 1 << 20
@@ -254,7 +245,11 @@ func TestAnEventThatMakesARequestFailFailsAlone(t *testing.T) {
 		if diff := cmp.Diff(test.rejected, failed(errs)); diff != "" || len(s.requests) > test.calls {
 			t.Errorf("%s: %d requests, want at most %d; %s", name, len(s.requests), test.calls, diff)
 		}
-		if n := len(slices.Compact(s.published())); n != test.events-len(test.rejected) || n != len(s.Entries()) {
+		published := map[string]bool{}
+		for _, e := range s.Entries() {
+			published[string(e.Detail)] = true
+		}
+		if n := len(published); n != test.events-len(test.rejected) || n != len(s.Entries()) {
 			t.Errorf("%s: %d entries, %d of them different", name, len(s.Entries()), n)
 		}
 	}

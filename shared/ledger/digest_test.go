@@ -104,19 +104,21 @@ type generator struct {
 	bytes.Buffer
 }
 
-// text writes a string that begins at random, and ends with a unique number.
+// one writes one of these texts.
+func (g *generator) one(texts ...string) { g.WriteString(texts[g.IntN(len(texts))]) }
+
+func (g *generator) space() { g.one("", "", "", " ", "\n\t", "\r") }
+
+// text writes a string that begins at random, and ends with a number.
 func (g *generator) text(n int) {
-	pieces := []string{"a", "b", "Z", " ", "é",
-		"\ud7ff", "\ue000", "\ufb33", "\uffff", "😀", "\U0010ffff", `\"`, `\\`, `\/`, `\n`,
-		`\u0000`, `\u001F`, `\u0061`, `\uFB33`, `\ud83d\uDE00`, `\udbff\udfff`, "{", "}", "[", "]", ",", ":", "\u2028"}
 	g.WriteByte('"')
 	for range g.IntN(6) {
-		g.WriteString(pieces[g.IntN(len(pieces))])
+		g.one("a", "b", "Z", " ", "é", "\ud7ff", "\ue000", "\ufb33", "\uffff", "😀", "\U0010ffff", `\"`, `\\`, `\/`,
+			`\n`, `\u0000`, `\u001F`, `\u0061`, `\uFB33`, `\ud83d\uDE00`, `\udbff\udfff`, "{", "}", "[", "]", ",", ":",
+			"\u2028")
 	}
 	fmt.Fprintf(g, `%d"`, n)
 }
-
-func (g *generator) space() { g.WriteString([]string{"", "", "", " ", "\n\t", "\r"}[g.IntN(6)]) }
 
 func (g *generator) value(depth int) {
 	g.space()
@@ -125,36 +127,31 @@ func (g *generator) value(depth int) {
 	if depth == 0 || g.Len() > 200_000 {
 		kind %= 4
 	}
-	switch {
-	case kind == 0:
+	if kind == 0 {
 		g.text(g.IntN(10))
-	case kind < 4:
-		g.WriteString([]string{"0", "-0", "1.50", "12345678901234567890", "1E400", "true", "false", "null"}[g.IntN(8)])
-	case kind == 4:
-		g.list('[', ']', func(int) { g.value(depth - 1) })
-	default:
-		g.list('{', '}', func(n int) {
+		return
+	} else if kind < 4 {
+		g.one("0", "-0", "1.50", "12345678901234567890", "1E400", "true", "false", "null")
+		return
+	}
+	brackets := []string{"[]", "{}"}[min(1, kind-4)]
+	g.WriteByte(brackets[0])
+	for n := range g.IntN(12) {
+		if n > 0 {
+			g.WriteByte(',')
+		}
+		if brackets == "{}" {
 			g.space()
 			if g.text(n); g.IntN(100_000) == 0 {
 				g.WriteString(`:0,"twice":0,"twice"`)
 			}
 			g.space()
 			g.WriteByte(':')
-			g.value(depth - 1)
-		})
-	}
-}
-
-func (g *generator) list(begin, end byte, element func(n int)) {
-	g.WriteByte(begin)
-	g.space()
-	for n := range g.IntN(12) {
-		if n > 0 {
-			g.WriteByte(',')
 		}
-		element(n)
+		g.value(depth - 1)
 	}
-	g.WriteByte(end)
+	g.space()
+	g.WriteByte(brackets[1])
 }
 
 func TestADigestIsThatOfTheStandardLibrary(t *testing.T) {

@@ -115,9 +115,8 @@ const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
 var deliveryTests = []deliveryTest{
 	{"as it is", "", "", ""},
 	{"unknown fields", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
-	{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
+	{"upper-case UUID", id, `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
 	{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
-	{"escaped first letter of a name", `"eventId"`, `"\u0065ventId"`, ""},
 	{"escaped first letter of a value", `"0b7e4c1e`, `"\u0030b7e4c1e`, ""},
 	{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
 	{"amount of 1000 digits", "1234567890.10", strings.Repeat("9", 1000), ""},
@@ -129,7 +128,6 @@ var deliveryTests = []deliveryTest{
 	{"array", delivery, "[]", "payload: must be an object"},
 	{"null", delivery, "null", "payload: must be an object"},
 	{"trailing data", `}]}`, `}]} {}`, "payload: is not well-formed JSON in UTF-8"},
-	{"trailing comma", `}]}`, `},]}`, "not well-formed"},
 	{"two byte order marks", `{"deliveryId"`, "\ufeff\ufeff" + `{"deliveryId"`,
 		"not well-formed JSON in UTF-8, at byte 3"},
 	{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
@@ -144,23 +142,13 @@ var deliveryTests = []deliveryTest{
 	{"events missing", `"events"`, `"other"`, "events: must be an array of at least one event"},
 	{"events empty", "[" + event + "]", "[]", "events: must be an array of at least one event"},
 	{"events an object", "[" + event + "]", event, "events: must be an array"},
-	{"an event null", event, "null", "events[0]: must be an object"},
-
-	{"event id missing", id + ",", "", "events[0].eventId: must be a UUID"},
-	{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
-	{"event id null", id, `"eventId":null`, "events[0].eventId: must be a UUID"},
 	{"event id twice", id, id + "," + id, "payload: has a name twice in one object"},
 	{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "payload: has a name twice in one object"},
 	{"event id also in another case", id, id + `,"EventId":"x"`,
 		"events[0]: has a name that differs from eventId only in case"},
-	{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: must be GROUP.STATUS"},
-	{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
-		"events[0].eventName: must be GROUP.STATUS"},
 	{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
 	{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
 	{"amount twice", `"amount":`, `"amount":1,"amount":`, "payload: has a name twice in one object"},
-	{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
-	{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
 	{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
 	{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
 		"has a name twice"},
@@ -258,21 +246,6 @@ func TestPeekIDsReadsRejectedPayloads(t *testing.T) {
 	}
 }
 
-func TestErrorsContainNoDataOfThePayload(t *testing.T) {
-	for _, canary := range []string{
-		strings.Replace(delivery, `"eventData":{`, `"eventData":{"CANARY":1,"CANARY":2,`, 1),
-		strings.Replace(delivery, "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", "CANARY", 1),
-		strings.Replace(delivery, "1234567890.10", "CANARY", 1),
-		strings.Replace(delivery, `"EUR"`, `"CANARY`+"\x00", 1),
-		"CANARY",
-	} {
-		_, err := payment.DecodeDelivery([]byte(canary))
-		if err == nil || strings.Contains(err.Error(), "CANARY") || strings.Contains(err.Error(), "'C'") {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 func FuzzDecodeDelivery(f *testing.F) {
 	f.Add([]byte(delivery))
 	f.Add([]byte(strings.Replace(delivery, event, event+" , "+event, 1)))
@@ -335,26 +308,22 @@ func FuzzDecodeDelivery(f *testing.F) {
 	})
 }
 
-// An error names the value that is wrong, and no other text follows the problem.
+// An error names the value that is wrong, and has no data of the payload.
 func TestErrorsNameTheValue(t *testing.T) {
 	const reference = `{"claimCheck":{"a":[1]},"eventName":"A.B","eventId":"x","eventTimestamp":"2026-01-31T12:00:00Z"}`
+	const malformed = "event: is not well-formed JSON in UTF-8, at byte "
+	const twice = "event: has a name twice in one object, at byte 26"
 	for raw, want := range map[string]string{
 		reference: "event.eventId: must be a UUID",
-		strings.Replace(reference, `[1]`, `[1`, 1): "event: is not well-formed JSON in UTF-8, at byte 21",
-		`{"claimCheck":`: "event: is not well-formed JSON in UTF-8, at byte 14",
-		`{"eventData":{"paymentStatus":{"status":"A"},"amount":},"eventName":""}`: "event: " +
-			"is not well-formed JSON in UTF-8, at byte 54",
-		`{"eventData":{"identifiers":{"svcPostingIds":["a"]},"amount":""},"eventId":7}`: "event.eventId: " +
-			"must be a UUID",
+		strings.Replace(reference, `[1]`, `[1`, 1):                    malformed + "21",
+		strings.Replace(reference, `{"a"`, `{"CANARY":1,"CANARY"`, 1): twice,
+		`{"claimCheck":`: malformed + "14",
+		`{"eventData":{"paymentStatus":{"status":"A"},"amount":},"eventName":""}`: malformed + "54",
+		`{"eventData":{"identifiers":{"svcPostingIds":[1]}},"eventId":7}`:         "event.eventId: must be a UUID",
 	} {
 		if _, err := payment.DecodeRawEvent([]byte(raw)); err == nil || err.Error() != "payment: "+want {
 			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
-	}
-	const problem = "event.claimCheck: is the name of a reference to an event: resolve it first (package bus)"
-	valid := strings.Replace(reference, `"x"`, `"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`, 1)
-	if _, err := payment.DecodeEvent([]byte(valid)); err == nil || err.Error() != "payment: "+problem {
-		t.Errorf("%v, want %s", err, problem)
 	}
 }
 
@@ -407,21 +376,22 @@ func TestAnEventWithoutIdentityDoesNotStopTheOthers(t *testing.T) {
 	const eventID = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"
 	for bad, want := range map[string]struct{ problem, id string }{
 		"null": {": must be an object", ""}, "7": {": must be an object", ""}, `"x"`: {": must be an object", ""},
-		"[" + event + "]":                       {": must be an object", ""},
-		"{}":                                    {".eventId: must be a UUID", ""},
-		edited(t, id+",", ""):                   {".eventId: must be a UUID", ""},
-		edited(t, id, `"eventId":null`):         {".eventId: must be a UUID", ""},
-		edited(t, id, `"eventId":["a"]`):        {".eventId: must be a UUID", ""},
-		edited(t, id, `"eventId":"x"`):          {".eventId: must be a UUID", ""},
-		edited(t, name+",", ""):                 {".eventName: must be GROUP.STATUS", eventID},
-		edited(t, name, `"eventName":null`):     {".eventName: must be GROUP.STATUS", eventID},
-		edited(t, name, `"eventName":{"a":1}`):  {".eventName: must be GROUP.STATUS", eventID},
-		edited(t, name, `"eventName":"A"`):      {".eventName: must be GROUP.STATUS", eventID},
-		edited(t, name, name+`,"claimCheck":1`): {".claimCheck: is the name of a reference", eventID},
-		edited(t, id, id+`,"EventId":"x"`):      {": has a name that differs from eventId only in case", eventID},
-		edited(t, id, id+`,"eventDATA":null`):   {": has a name that differs from eventData only in case", eventID},
-		edited(t, id, id+`,"CLAIMCHECK":null`):  {": has a name that differs from claimCheck only in case", eventID},
-		edited(t, id, `"EVENTID":7`):            {": has a name that differs from eventId only in case", ""},
+		"[" + event + "]":                      {": must be an object", ""},
+		"{}":                                   {".eventId: must be a UUID", ""},
+		edited(t, id+",", ""):                  {".eventId: must be a UUID", ""},
+		edited(t, id, `"eventId":null`):        {".eventId: must be a UUID", ""},
+		edited(t, id, `"eventId":["a"]`):       {".eventId: must be a UUID", ""},
+		edited(t, id, `"eventId":"x"`):         {".eventId: must be a UUID", ""},
+		edited(t, name+",", ""):                {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, `"eventName":null`):    {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, `"eventName":{"a":1}`): {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, `"eventName":"A"`):     {".eventName: must be GROUP.STATUS", eventID},
+		edited(t, name, name+`,"claimCheck":1`): {
+			".claimCheck: is the name of a reference to an event: resolve it first (package bus)", eventID},
+		edited(t, id, id+`,"EventId":"x"`):     {": has a name that differs from eventId only in case", eventID},
+		edited(t, id, id+`,"eventDATA":null`):  {": has a name that differs from eventData only in case", eventID},
+		edited(t, id, id+`,"CLAIMCHECK":null`): {": has a name that differs from claimCheck only in case", eventID},
+		edited(t, id, `"EVENTID":7`):           {": has a name that differs from eventId only in case", ""},
 	} {
 		e, err := payment.DecodeEvent([]byte(bad))
 		if field, ok := errors.AsType[*payment.FieldError](err); !ok || !cmp.Equal(e, payment.Event{}) ||
@@ -479,25 +449,18 @@ func TestAnEventWithoutIdentityDoesNotHideWhatFollows(t *testing.T) {
 
 // A byte order mark is skipped, and is not in the bytes of an event.
 func TestAByteOrderMarkIsSkipped(t *testing.T) {
-	const mark = "\ufeff"
-	got, err := payment.DecodeDelivery([]byte(mark + delivery))
-	if err != nil || len(got.Events) != 1 || string(got.Events[0].Bytes) != event {
-		t.Errorf("%+v, %v", got, err)
+	marked, markedEvent := []byte("\ufeff"+delivery), []byte("\ufeff"+event)
+	got, err := payment.DecodeDelivery(marked)
+	raw, errRaw := payment.DecodeRawEvent(markedEvent)
+	whole, errWhole := payment.DecodeEvent(markedEvent)
+	if errors.Join(err, errRaw, errWhole) != nil || len(got.Events) != 1 || string(got.Events[0].Bytes) != event ||
+		string(raw.Bytes) != event || whole.EventID == "" {
+		t.Errorf("%+v, %v; %+v, %v; %+v, %v", got, err, raw, errRaw, whole, errWhole)
 	}
-	if e, err := payment.DecodeRawEvent([]byte(mark + event)); err != nil || string(e.Bytes) != event {
-		t.Errorf("%+v, %v", e, err)
-	}
-	if e, err := payment.DecodeEvent([]byte(mark + event)); err != nil || e.EventID == "" {
-		t.Errorf("%+v, %v", e, err)
-	}
-	if id, ids := payment.PeekIDs([]byte(mark+delivery), 10); id != got.DeliveryID || len(ids) != 1 {
-		t.Errorf("%s, %s", id, ids)
-	}
-	if id := payment.PeekDeliveryID([]byte(mark + delivery)); id != got.DeliveryID {
-		t.Errorf("%q", id)
-	}
-	if at := payment.PeekTime([]byte(mark + delivery)); at.IsZero() {
-		t.Error("no time")
+	id, ids := payment.PeekIDs(marked, 10)
+	again, at := payment.PeekDeliveryID(marked), payment.PeekTime(marked)
+	if id != got.DeliveryID || len(ids) != 1 || again != id || at.IsZero() {
+		t.Errorf("%s, %s; %s; %s", id, ids, again, at)
 	}
 }
 

@@ -20,21 +20,21 @@ import (
 // schemaFiles are the names of the schemas.
 var schemaFiles = []string{"delivery.json", "event.json", "claim-check.json", "envelope.json"}
 
-// schemas returns the compiled schemas by the names of their files.
-func schemas(t *testing.T) map[string]*jsonschema.Schema {
-	t.Helper()
-	return compiled(t, func(string, any) {})
-}
-
-// compiled returns the compiled schemas after each was changed.
-func compiled(t *testing.T, change func(name string, schema any)) map[string]*jsonschema.Schema {
+// compiled returns the compiled schemas by the names of their files, after each was changed.
+func compiled(t *testing.T, changes ...func(name string, schema any)) map[string]*jsonschema.Schema {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
 	const base = "https://payhook.example/schema/"
 	for _, name := range schemaFiles {
-		schema := parsed(t, read(t, name))
-		change(name, schema)
+		text, err := os.ReadFile(filepath.Join("..", "..", "events", "schema", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := parsed(t, text)
+		for _, change := range changes {
+			change(name, schema)
+		}
 		if err := compiler.AddResource(base+name, schema); err != nil {
 			t.Fatal(err)
 		}
@@ -47,15 +47,6 @@ func compiled(t *testing.T, change func(name string, schema any)) map[string]*js
 		}
 	}
 	return all
-}
-
-func read(t *testing.T, name string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "events", "schema", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }
 
 func parsed(t *testing.T, text []byte) any {
@@ -82,7 +73,7 @@ var notInSchema = map[string]string{
 
 // The schema gives the verdict of the decoder, except for notInSchema.
 func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
-	files, exceptions := schemas(t), 0
+	files, exceptions := compiled(t), 0
 	for _, test := range deliveryTests {
 		value, err := jsonschema.UnmarshalJSON(strings.NewReader(test.payload()))
 		if err != nil {
@@ -112,7 +103,7 @@ func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
 // all schemas give the verdict of DecodeEvent. With null as the only Other, they give that of
 // its deviations. The reference to each event that can be published is valid.
 func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
-	files := schemas(t)
+	files := compiled(t)
 	all := append(changes(t, event), string(paymenttest.Encode(paymenttest.Event()))) // that of the simulated service
 	strict := compiled(t, func(name string, schema any) {
 		if name == "event.json" {

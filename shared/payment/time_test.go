@@ -175,12 +175,9 @@ var dateTime = regexp.MustCompile(`^\d{4}`)
 
 // FuzzParseTime checks ParseTime against the grammar and the standard library.
 func FuzzParseTime(f *testing.F) {
-	for _, text := range []string{
-		"2026-01-31T12:00:00.123Z", "2026-01-31t12:00:00z", "1996-12-19T16:39:57-08:00", "2026-06-30T23:59:60Z",
-		"2026-01-31T2:00:00Z", "20260131T1200,5-0530", "2026-01-31 24:00\u221202", "2026-01-31T12:00:00.1234567891",
-		"2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z", "2026-02-29T12:00:00Z", "0000-01-01T00:00:00+00:01",
-		"2026-01-31T12:00:00Z[UTC]", "Saturday, 31-Jan-26 12:00:00 GMT", "Sat Jan 31 12:00:00 2026",
-	} {
+	for _, text := range []string{"2026-01-31T12:00:00.123Z", "20260131T1200,5-0530", "2026-01-31 24:00\u221202",
+		"2026-06-30T23:59:60Z", "2026-01-31T12:00:00Z[UTC]", "Saturday, 31-Jan-26 12:00:00 GMT",
+		"Sat Jan 31 12:00:00 2026"} {
 		f.Add(text)
 	}
 	f.Fuzz(checkTime)
@@ -246,13 +243,9 @@ func checkTime(t *testing.T, text string) {
 // All spellings of a key id have one form. Only one of them is a UUID.
 func TestUUIDsAndKeyIDs(t *testing.T) {
 	const good, canonical = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", "0b7e4c1e3d434f269c0d2f1f6a5b7c8d"
-	for _, text := range []string{good, strings.ToUpper(good), strings.ToUpper(good[:14]) + good[14:]} {
-		if got, ok := payment.KeyID(text); got != canonical || !ok || !payment.IsUUID(text) {
-			t.Errorf("%q: %q, %t", text, got, ok)
-		}
-	}
-	for _, text := range []string{canonical, strings.ToUpper(canonical)} {
-		if got, ok := payment.KeyID(text); got != canonical || !ok || payment.IsUUID(text) {
+	for text, isUUID := range map[string]bool{good: true, strings.ToUpper(good): true,
+		strings.ToUpper(good[:14]) + good[14:]: true, canonical: false, strings.ToUpper(canonical): false} {
+		if got, ok := payment.KeyID(text); got != canonical || !ok || payment.IsUUID(text) != isUUID {
 			t.Errorf("%q: %q, %t", text, got, ok)
 		}
 	}

@@ -100,15 +100,15 @@ func TestFetchReturnsTheToken(t *testing.T) {
 		quoted, _ := json.Marshal(access)
 		tests[answer(string(quoted), "Bearer", "3600")] = result{access, time.Hour}
 	}
-	for _, number := range []string{"3600", "3600.0", "3.6e3", "36E+2", "360000e-2", "3600.000000000000000000000",
-		"3600.0000000000000000000001", "3600.9"} {
-		tests[answer(`"t"`, "Bearer", number)] = result{"t", time.Hour}
-		tests[answer(`"t"`, "Bearer", `"`+number+`"`)] = result{"t", time.Hour}
-	}
-	for _, number := range []string{"31622400", "31622400.5", "31708800", "315360000", "2147483647", "9223372036854775",
-		"9223372036854775807", "18446744073709551616", "1e300", "1e999999999", "1" + strings.Repeat("0", 9999)} {
-		tests[answer(`"t"`, "Bearer", number)] = result{"t", 366 * 24 * time.Hour}
-		tests[answer(`"t"`, "Bearer", `"`+number+`"`)] = result{"t", 366 * 24 * time.Hour}
+	for lifetime, numbers := range map[time.Duration][]string{
+		time.Hour: {"3600", "3600.0", "3.6e3", "36E+2", "360000e-2", "3600.0000000000000000000001", "3600.9"},
+		366 * 24 * time.Hour: {"31622400", "31622400.5", "31708800", "9223372036854775807", "18446744073709551616",
+			"1e999999999", "1" + strings.Repeat("0", 9999)},
+	} {
+		for _, number := range numbers {
+			tests[answer(`"t"`, "Bearer", number)] = result{"t", lifetime}
+			tests[answer(`"t"`, "Bearer", `"`+number+`"`)] = result{"t", lifetime}
+		}
 	}
 	for body, want := range tests {
 		bubble(t, body[:min(len(body), 90)], func(t *testing.T) {
@@ -346,9 +346,7 @@ func TestFetchReportsWhatIsWrongWithACertificate(t *testing.T) {
 		"expired":                    {ca, expires, expired},
 		"not yet valid":              {ca, begins, early},
 		"another address":            {ca, func(c *x509.Certificate) { c.IPAddresses = nil }, other},
-		"no name":                    {ca, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, nil }, other},
 		"another CA":                 {paymenttest.NewCA(clientSecret), nil, unknown},
-		"another CA of this name":    {paymenttest.NewCA("CA"), nil, unknown},
 		"expired, of another CA":     {paymenttest.NewCA("CA"), expires, expired},
 		"a CA that has expired":      {ca.NewIntermediate(clientSecret, expires), nil, expired},
 		"a CA that is not yet valid": {ca.NewIntermediate(clientSecret, begins), nil, early},

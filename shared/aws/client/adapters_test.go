@@ -33,9 +33,6 @@ func answer(r *http.Request, status int, body string) (*http.Response, error) {
 		Request: r}, nil
 }
 
-// isOfS3 reports whether a request is one of S3, whose answers are XML.
-func isOfS3(r *http.Request) bool { return r.Header.Get("X-Amz-Target") == "" }
-
 // functions has the functions of the adapters that make calls, as methods.
 type functions struct{ client *s3.Client }
 
@@ -149,13 +146,13 @@ func TestNoErrorOfAnAdapterHasAMessageOfAWS(t *testing.T) {
 		want string // in the results of each method
 	}{
 		"refused": {func(r *http.Request) (*http.Response, error) {
-			if isOfS3(r) {
+			if ofS3(r) { // whose answers are XML
 				return answer(r, 403, `<Error><Code>AccessDenied</Code><Message>`+message+`</Message></Error>`)
 			}
 			return answer(r, 400, `{"__type":"AccessDeniedException","message":"`+message+`"}`)
 		}, "AccessDenied"},
 		"refused in part": {func(r *http.Request) (*http.Response, error) {
-			if isOfS3(r) {
+			if ofS3(r) {
 				return answer(r, 200, "<"+message)
 			}
 			const refused = `{"Error":{"Code":"AccessDenied","Message":"` + message + `"},"ErrorCode":"Denied",` +

@@ -30,39 +30,37 @@ func itemOf() map[string]any {
 }
 
 func TestAWriteOfKeysReturnsWhatIsThereInstead(t *testing.T) {
-	client, _ := answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":`+encoded(itemOf())))
-	table, want, ctx := dynamodb.NewKeys(client, "keys"), keyRecord(), t.Context()
-	stored, instead, err := table.Put(ctx, keys.Record{ID: "id", Version: "2"}, "0")
-	if diff := cmp.Diff(&want, instead); diff != "" || stored || err != nil {
-		t.Error("put:", stored, err, diff)
+	answered := func(answer string) *dynamodb.Keys {
+		client, _ := answering(t, answer)
+		return dynamodb.NewKeys(client, "keys")
 	}
-	if left, err := table.Take(ctx, "misses#1", 1, start); left || err != nil {
-		t.Error("take:", left, err)
+	refused := func(members ...string) *dynamodb.Keys {
+		return answered(awstest.Refused("ConditionalCheckFailedException", members...))
 	}
-	client, _ = answering(t, awstest.Refused("ConditionalCheckFailedException", `"Item":{"seenAt":{"N":"5"}}`))
-	seen, err := dynamodb.NewKeys(client, "keys").RecordSender(ctx, "sender#1", start, start, start)
-	if !seen.Equal(time.UnixMilli(5)) || err != nil {
-		t.Error("record sender:", seen, err)
+	ctx, record := t.Context(), keyRecord()
+	for name, c := range map[string]struct {
+		store   *dynamodb.Keys
+		stored  bool
+		instead *keys.Record
+	}{
+		"written": {answered(`{}`), true, nil}, "deleted meanwhile": {refused(), false, nil},
+		"another": {refused(`"Item":` + encoded(itemOf())), false, &record},
+	} {
+		stored, instead, err := c.store.Put(ctx, keys.Record{ID: "id", Version: "2"}, "0")
+		if diff := cmp.Diff(c.instead, instead); diff != "" || stored != c.stored || err != nil {
+			t.Errorf("%s: put: %t, %v, %s", name, stored, err, diff)
+		}
+		if left, err := c.store.Take(ctx, "misses#1", 1, start); left != c.stored || err != nil {
+			t.Errorf("%s: take: %t, %v", name, left, err)
+		}
 	}
-	client, _ = answering(t, awstest.Refused("ConditionalCheckFailedException")) // the item was deleted meanwhile
-	stored, instead, err = dynamodb.NewKeys(client, "keys").Put(ctx, want, "0")
-	if stored || instead != nil || err != nil {
-		t.Error("put:", stored, instead, err)
-	}
-	client, _ = answering(t, `{}`)
-	table = dynamodb.NewKeys(client, "keys")
-	if stored, instead, err := table.Put(ctx, want, ""); !stored || instead != nil || err != nil {
-		t.Error("put:", stored, instead, err)
-	}
-	if left, err := table.Take(ctx, "misses#1", 1, start); !left || err != nil {
-		t.Error("take:", left, err)
-	}
-	if seen, err := table.RecordSender(ctx, "s", start, start, start); !seen.Equal(start) || err != nil {
-		t.Error("record sender:", seen, err)
-	}
-	client, _ = answering(t, `{"Item":{"seenAt":{"N":"5"}}}`)
-	if at, err := dynamodb.NewKeys(client, "keys").Sender(ctx, "s"); at != time.UnixMilli(5).UTC() || err != nil {
-		t.Error("sender:", at, err)
+	const item = `"Item":{"seenAt":{"N":"5"}}`
+	seen, err := answered(`{}`).RecordSender(ctx, "s", start, start, start)
+	before, failed := refused(item).RecordSender(ctx, "s", start, start, start)
+	read, missing := answered(`{`+item+`}`).Sender(ctx, "s")
+	if five := time.UnixMilli(5).UTC(); !seen.Equal(start) || before != five || read != five ||
+		errors.Join(err, failed, missing) != nil {
+		t.Errorf("%v, %v; %v, %v; %v, %v", seen, err, before, failed, read, missing)
 	}
 }
 

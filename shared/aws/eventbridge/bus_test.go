@@ -18,8 +18,8 @@ import (
 // answering returns a bus with these answers.
 func answering(t *testing.T, answers ...string) (*eventbridge.Bus, *awstest.Wire) {
 	t.Helper()
-	w := awstest.NewWire(t, awstest.InTurn(answers...))
-	return eventbridge.NewBus(eventbridge.NewClient(awstest.Config(w.URL)), "payments"), w
+	cfg, w := awstest.Answering(t, answers...)
+	return eventbridge.NewBus(eventbridge.NewClient(cfg), "payments"), w
 }
 
 // one is a request of one event.

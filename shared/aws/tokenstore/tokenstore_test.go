@@ -21,22 +21,14 @@ import (
 	"payhook.example/shared/token"
 )
 
-func inSecret(cfg aws.Config) token.Store            { return tokenstore.New(cfg, "", "", "token") }
-func inParameter(cfg aws.Config) token.Store         { return tokenstore.New(cfg, "/token", "", "") }
-func sourceOf(cfg aws.Config, p string) token.Source { return tokenstore.Source(cfg, p, "token") }
-
-// answering returns the configuration of clients of a server with these answers.
-func answering(t *testing.T, answers ...string) (aws.Config, *awstest.Wire) {
-	t.Helper()
-	w := awstest.NewWire(t, awstest.InTurn(answers...))
-	return awstest.Config(w.URL), w
-}
+func inSecret(cfg aws.Config) token.Store    { return tokenstore.New(cfg, "", "", "token") }
+func inParameter(cfg aws.Config) token.Store { return tokenstore.New(cfg, "/token", "", "") }
 
 func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
 	const inSecret, inParameter = `{"SecretId":"token"}`, `{"Name":"/token","WithDecryption":true}`
 	credentials := func(cfg aws.Config) token.Source { return tokenstore.Credentials(cfg, "token") }
-	secret := func(cfg aws.Config) token.Source { return sourceOf(cfg, "") }
-	parameter := func(cfg aws.Config) token.Source { return sourceOf(cfg, "/token") }
+	secret := func(cfg aws.Config) token.Source { return tokenstore.Source(cfg, "", "token") }
+	parameter := func(cfg aws.Config) token.Source { return tokenstore.Source(cfg, "/token", "token") }
 	for _, c := range []struct {
 		source                func(aws.Config) token.Source
 		request, answer, want string
@@ -62,7 +54,7 @@ func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
 		{parameter, inParameter, awstest.Refused("ValidationException"), " token: the parameter with the token: " +
 			"Parameter Store GetParameter: ValidationException", false},
 	} {
-		cfg, w := answering(t, c.answer)
+		cfg, w := awstest.Answering(t, c.answer)
 		text, err := c.source(cfg).Load(t.Context())
 		e, ok := errors.AsType[*token.StoreError](err)
 		if got := fmt.Sprint(text, " ", err); got != c.want || (ok && e.Replaceable) != c.replaceable ||
@@ -73,7 +65,7 @@ func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
 }
 
 func TestAWriteOfASecretWithALostAnswerIsNotMadeTwice(t *testing.T) {
-	cfg, w := answering(t, awstest.CutOff, "{}")
+	cfg, w := awstest.Answering(t, awstest.CutOff, "{}")
 	s := inSecret(cfg)
 	err := s.Save(t.Context(), "text")
 	puts := w.Requests()
@@ -111,7 +103,7 @@ func TestAFullSecretAcceptsATokenAfterADay(t *testing.T) {
 
 func TestAParameterIsEncryptedAndReplaced(t *testing.T) {
 	for key, member := range map[string]string{"": "", "key": `"KeyId":"key",`} {
-		cfg, w := answering(t, `{}`)
+		cfg, w := awstest.Answering(t, `{}`)
 		s := tokenstore.New(cfg, "/token", key, "")
 		want := `{` + member + `"Name":"/token","Overwrite":true,"Tier":"Intelligent-Tiering","Type":"SecureString",` +
 			`"Value":"text"}`
@@ -141,7 +133,7 @@ func TestATokenThatCannotBeStoredInAParameterIsReported(t *testing.T) {
 		"too long": {"", strings.Repeat("x", 8<<10+1), "PutParameter: the token is too long: a parameter takes 8 KB; " +
 			"a secret takes 64 KB (tokenStore=secret)"},
 	} {
-		cfg, _ := answering(t, awstest.Refused(test.code))
+		cfg, _ := awstest.Answering(t, awstest.Refused(test.code))
 		if err := inParameter(cfg).Save(t.Context(), test.text); fmt.Sprint(err) !=
 			"token: the parameter with the token: "+test.want {
 			t.Errorf("%s: %v", name, err)
