@@ -1,17 +1,15 @@
 package stack
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,16 +63,26 @@ func TestOutputsSayWhereTheTokenIs(t *testing.T) {
 	}
 }
 
-// cloud answers as AWS does, over the real wire, with the outputs of one stack.
-func cloud(t *testing.T, outputs map[string]string) *httptest.Server {
+// cloud answers as AWS does, over the real wire, with the outputs of one stack. A role with an MFA device takes the code
+// 123456, and the token of its session says for how long it is.
+func cloud(t *testing.T, outputs map[string]string) (endpoint string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.ParseForm()
-		switch {
-		case r.Form.Get("Action") == "DescribeStacks" && r.Form.Get("StackName") != "Payhook":
+		fail := func(code, message string) {
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code>
-				<Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, r.Form.Get("StackName"))
-		case r.Form.Get("Action") == "DescribeStacks":
+			fmt.Fprintf(w, "<ErrorResponse><Error><Code>%s</Code><Message>%s</Message></Error></ErrorResponse>", code,
+				message)
+		}
+		switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
+		case action == "AssumeRole" && r.FormValue("SerialNumber") != "" && r.FormValue("TokenCode") != "123456":
+			fail("AccessDenied", "")
+		case action == "AssumeRole":
+			fmt.Fprintf(w, `<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>a</AccessKeyId>
+				<SecretAccessKey>b</SecretAccessKey><SessionToken>%s</SessionToken><Expiration>%s</Expiration>
+				</Credentials></AssumeRoleResult></AssumeRoleResponse>`, r.FormValue("DurationSeconds"),
+				time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		case name != "Payhook":
+			fail("ValidationError", "Stack with id "+name+" does not exist")
+		default:
 			var list strings.Builder
 			for key, value := range outputs {
 				fmt.Fprintf(&list, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue>
@@ -87,45 +95,51 @@ func cloud(t *testing.T, outputs map[string]string) *httptest.Server {
 		}
 	}))
 	t.Cleanup(server.Close)
-	return server
+	return server.URL
 }
 
-// machine is a machine without any configuration of AWS, and nothing up on it.
-func machine(t *testing.T) {
+// machine is a machine with these profiles and no other configuration of AWS, and nothing up on it.
+func machine(t *testing.T, profiles string) {
+	t.Helper()
 	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
 		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
 	}
-	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	t.Setenv("NO_PROXY", "127.0.0.1")
+	home := t.TempDir()
+	set(t, "HOME", home, "AWS_CONFIG_FILE", filepath.Join(home, "config"), "AWS_SHARED_CREDENTIALS_FILE", os.DevNull,
+		"AWS_EC2_METADATA_DISABLED", "true", "NO_PROXY", "127.0.0.1", "AWS_MAX_ATTEMPTS", "1")
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(home, "config"), []byte(profiles), 0o600),
+		os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// set sets variables of the environment.
+func set(t *testing.T, pairs ...string) {
+	for pair := range slices.Chunk(pairs, 2) {
+		t.Setenv(pair[0], pair[1])
 	}
 }
 
 // account sets the usual variables.
 func account(t *testing.T, endpoint string) {
-	t.Setenv("AWS_ENDPOINT_URL", endpoint)
-	t.Setenv("AWS_REGION", "eu-north-1")
-	t.Setenv("AWS_ACCESS_KEY_ID", "id")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	t.Setenv("AWS_MAX_ATTEMPTS", "1")
+	set(t, "AWS_ENDPOINT_URL", endpoint, "AWS_REGION", "eu-north-1", "AWS_ACCESS_KEY_ID", "id", "AWS_SECRET_ACCESS_KEY",
+		"secret")
 }
 
-func isUp(t *testing.T, endpoint string) {
+func isUp(t *testing.T, s Stack) {
 	t.Helper()
-	if err := (&Stack{Endpoint: endpoint, Region: "us-east-1", StackName: "Payhook"}).Write("."); err != nil {
+	s.Region = "us-east-1"
+	if err := s.Write("."); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestStackIsFoundWithUsualVariables(t *testing.T) {
-	machine(t)
-	account(t, cloud(t, outputs).URL)
+	machine(t, "")
+	account(t, cloud(t, outputs))
 	if d, err := Connect(t.Context(), Stack{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
 		t.Error(err)
 	}
@@ -136,14 +150,12 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	if !strings.HasPrefix(d.Name, "stack Payhook (account 123456789012, eu-north-1 at http://127.0.0.1:") {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
-	want := *d
-	want.Status = "CREATE_COMPLETE"
-	want.FullName, want.WebhookURL = "Payhook", "https://hook.example/"
-	want.Bus, want.LargeEventBucket = "bus-1", "largeEvents-1"
-	want.LedgerTable, want.KeysTable, want.ParkingBucket = "ledger-1", "keys-1", "parking-1"
-	want.TokenSecret, want.CredentialsSecret = "token-secret-1", "credentials-1"
-	want.Functions = map[string]string{"webhook": "webhook-1", "redrive": "redrive-1", "token": "token-1"}
-	want.Logs = map[string]string{"webhook": "webhook-logs", "redrive": "redrive-logs", "token": "token-logs"}
+	want := Stack{StackName: "Payhook", Name: d.Name, Region: "eu-north-1", Status: "CREATE_COMPLETE",
+		FullName: "Payhook", WebhookURL: "https://hook.example/", Endpoint: d.Endpoint, Version: "unknown", Bus: "bus-1",
+		LedgerTable: "ledger-1", KeysTable: "keys-1", ParkingBucket: "parking-1", LargeEventBucket: "largeEvents-1",
+		TokenSecret: "token-secret-1", CredentialsSecret: "credentials-1", Outputs: d.Outputs,
+		Functions: map[string]string{"webhook": "webhook-1", "redrive": "redrive-1", "token": "token-1"},
+		Logs:      map[string]string{"webhook": "webhook-logs", "redrive": "redrive-logs", "token": "token-logs"}}
 	if diff := cmp.Diff(want, *d, cmpopts.IgnoreFields(Stack{}, "AWS")); diff != "" {
 		t.Error(diff)
 	}
@@ -193,8 +205,8 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 				}
 			}
 			delete(all, test.missing)
-			machine(t)
-			account(t, cloud(t, all).URL)
+			machine(t, "")
+			account(t, cloud(t, all))
 			d, err := Connect(t.Context(), Stack{ID: test.id})
 			if test.fail != "" {
 				if err == nil || err.Error() != test.fail {
@@ -213,8 +225,8 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 }
 
 func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
-	machine(t)
-	isUp(t, cloud(t, outputs).URL)
+	machine(t, "")
+	isUp(t, Stack{Endpoint: cloud(t, outputs), StackName: "Payhook"})
 	account(t, "http://127.0.0.1:1")
 	// Also in a folder below, which has a module of its own.
 	if err := os.MkdirAll("events/client", 0o700); err != nil {
@@ -235,12 +247,9 @@ func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 
 // The host name of a function URL of the emulator does not resolve.
 func TestOutputsHaveAURLThatWorksHere(t *testing.T) {
-	machine(t)
-	emulator := cloud(t, outputs).URL
-	if err := (&Stack{Endpoint: emulator, Region: "us-east-1", StackName: "Run", WebhookURL: "http://127.0.0.1:1/"}).
-		Write("."); err != nil {
-		t.Fatal(err)
-	}
+	machine(t, "")
+	emulator := cloud(t, outputs)
+	isUp(t, Stack{Endpoint: emulator, StackName: "Run", WebhookURL: "http://127.0.0.1:1/"})
 	d, err := Connect(t.Context(), Stack{Local: true, StackName: "Payhook"})
 	if err != nil || len(d.Outputs) != len(outputs) {
 		t.Fatalf("%v, %+v", err, d)
@@ -257,27 +266,25 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 		target  Stack
 		message []string
 	}{
-		"no such stack": {func(t *testing.T) { account(t, cloud(t, outputs).URL) }, Stack{StackName: "Other"},
+		"no such stack": {func(t *testing.T) { account(t, cloud(t, outputs)) }, Stack{StackName: "Other"},
 			[]string{"no stack Other in eu-north-1", "--stack", "--region"}},
 		"nothing answers": {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, Stack{},
 			[]string{"cannot be read", "AWS_PROFILE"}},
 		"no credentials": {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1") }, Stack{},
 			[]string{"no AWS credentials", "AWS_PROFILE", "--local"}},
-		"no region": {func(t *testing.T) {
-			t.Setenv("AWS_ACCESS_KEY_ID", "id")
-			t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-		}, Stack{}, []string{"no AWS region", "AWS_REGION"}},
+		"no region": {func(t *testing.T) { set(t, "AWS_ACCESS_KEY_ID", "id", "AWS_SECRET_ACCESS_KEY", "secret") },
+			Stack{}, []string{"no AWS region", "AWS_REGION"}},
 		"nothing up": {func(*testing.T) {}, Stack{Local: true}, []string{"nothing is up in /", "make up"}},
 		"no clone": {func(t *testing.T) { t.Chdir("/") }, Stack{Local: true},
 			[]string{"nothing is up: / is in no clone of Payhook"}},
-		"up, and killed": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1") }, Stack{Local: true},
+		"up, and killed": {func(t *testing.T) { isUp(t, Stack{Endpoint: "http://127.0.0.1:1"}) }, Stack{Local: true},
 			[]string{"has ended, and was not ended with make down", "make up"}},
 		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, Stack{},
 			[]string{"AWS configuration", "nobody"}},
 		"a profile that does not exist": {func(*testing.T) {}, Stack{Profile: "nobody"}, []string{"nobody"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine(t)
+			machine(t, "")
 			test.place(t)
 			_, err := Connect(t.Context(), test.target)
 			if err == nil {
@@ -292,63 +299,42 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// profiles writes the file with the profiles of AWS, and a folder for the sessions.
-func profiles(t *testing.T, text string) {
-	t.Helper()
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("AWS_CONFIG_FILE", filepath.Join(home, "config"))
-	if err := os.WriteFile(filepath.Join(home, "config"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
+// ops is the profile of a role.
+const ops = "[profile base]\naws_access_key_id = id\naws_secret_access_key = secret\n[profile ops]\n" +
+	"region = eu-north-1\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/ops\n"
 
-// A role can need an MFA code, which is asked for once, however many calls follow.
+// A role can need an MFA code, which is asked for once, however many calls follow. Ctrl-C ends the question.
 func TestAProfileCanAskForACode(t *testing.T) {
 	const arn = "arn:aws:iam::123456789012:mfa/ann"
-	for name, test := range map[string]struct {
-		role, duration string // of the profile, and of the session
-		ask            func(*testing.T, *int) func(string) (string, error)
-		fails          string
-	}{
-		"typed":          {"mfa_serial = " + arn, "3600", typed("123456"), ""},
-		"two hours":      {"mfa_serial = " + arn + "\nduration_seconds = 7200", "7200", typed("123456"), ""},
-		"without a code": {"", "900", typed("not asked"), ""},
-		"a wrong code":   {"mfa_serial = " + arn, "3600", typed("000000"), "AccessDenied"},
-		"nobody": {"mfa_serial = " + arn, "3600", func(*testing.T, *int) func(string) (string, error) {
-			return func(string) (string, error) { return "", errors.New("nobody is there") }
-		}, "nobody is there"},
+	const serial = "mfa_serial = " + arn
+	for name, test := range map[string]struct{ role, duration, code, fails string }{
+		"typed":          {serial, "3600", "123456", ""},
+		"two hours":      {serial + "\nduration_seconds = 7200", "7200", "123456", ""},
+		"without a code": {"", "900", "not asked", ""},
+		"a wrong code":   {serial, "", "000000", "AccessDenied"},
+		"nobody":         {serial, "", "", "nobody is there"},
+		"Ctrl-C":         {serial, "", "^C", context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine(t)
-			stacks := cloud(t, outputs)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				r.Body = io.NopCloser(bytes.NewReader(body))
-				form, _ := url.ParseQuery(string(body))
-				switch {
-				case form.Get("Action") != "AssumeRole":
-					stacks.Config.Handler.ServeHTTP(w, r)
-				case test.role != "" && (form.Get("TokenCode") != "123456" || form.Get("SerialNumber") != arn):
-					w.WriteHeader(http.StatusForbidden)
-					fmt.Fprint(w, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>")
-				default:
-					if got := form.Get("DurationSeconds"); got != test.duration {
-						t.Errorf("for %s s, want %s", got, test.duration)
-					}
-					fmt.Fprintf(w, `<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>a</AccessKeyId>
-						<SecretAccessKey>b</SecretAccessKey><SessionToken>c</SessionToken>
-						<Expiration>%s</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`,
-						time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-				}
-			}))
-			t.Cleanup(server.Close)
-			t.Setenv("AWS_ENDPOINT_URL", server.URL)
-			t.Setenv("AWS_ENDPOINT_URL_STS", server.URL)
-			profiles(t, "[profile base]\naws_access_key_id = id\naws_secret_access_key = secret\n[profile ops]\n"+
-				"region = eu-north-1\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/ops\n"+test.role)
+			machine(t, ops+test.role)
+			endpoint := cloud(t, outputs)
+			set(t, "AWS_ENDPOINT_URL", endpoint, "AWS_ENDPOINT_URL_STS", endpoint)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			asked := 0
-			d, err := Connect(t.Context(), Stack{Profile: "ops", Ask: test.ask(t, &asked)})
+			d, err := Connect(ctx, Stack{Profile: "ops", Ask: func(question string) (string, error) {
+				if asked++; question != "MFA code of "+arn+":" {
+					t.Error(question)
+				}
+				switch test.code {
+				case "":
+					return "", errors.New("nobody is there")
+				case "^C":
+					cancel()
+					<-t.Context().Done()
+				}
+				return test.code, nil
+			}})
 			if test.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), test.fails) {
 					t.Error(err)
@@ -358,40 +344,11 @@ func TestAProfileCanAskForACode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.AWS.Credentials.Retrieve(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if want := min(1, len(test.role)); asked != want {
-				t.Errorf("asked %d times", asked)
+			got, err := d.AWS.Credentials.Retrieve(t.Context())
+			if err != nil || got.SessionToken != test.duration || asked != min(1, len(test.role)) {
+				t.Errorf("for %s s, asked %d times, %v", got.SessionToken, asked, err)
 			}
 		})
-	}
-}
-
-func typed(code string) func(*testing.T, *int) func(string) (string, error) {
-	return func(t *testing.T, asked *int) func(string) (string, error) {
-		return func(question string) (string, error) {
-			if *asked++; question != "MFA code of arn:aws:iam::123456789012:mfa/ann:" {
-				t.Error(question)
-			}
-			return code, nil
-		}
-	}
-}
-
-// Nobody answers, and Ctrl-C ends the question.
-func TestCtrlCEndsTheQuestionOfAProfile(t *testing.T) {
-	machine(t)
-	profiles(t, "[profile base]\naws_access_key_id = id\naws_secret_access_key = secret\n[profile ops]\n"+
-		"region = eu-north-1\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/ops\nmfa_serial = m")
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Connect(ctx, Stack{Profile: "ops", Ask: func(string) (string, error) {
-		cancel()
-		<-t.Context().Done()
-		return "", nil
-	}})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }
 
@@ -414,8 +371,7 @@ func TestAnExpiredSessionNamesTheCommand(t *testing.T) {
 			"ops", "aws login --profile ops"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine(t)
-			profiles(t, test.config)
+			machine(t, test.config)
 			_, err := Connect(t.Context(), Stack{Profile: test.profile})
 			if err == nil || !strings.HasSuffix(err.Error(), "\nif the session has expired: "+test.want) {
 				t.Error(err)
