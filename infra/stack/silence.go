@@ -14,9 +14,9 @@ import (
 
 // silentError ends a call of AWS that gets no byte for so long. The SDK does not repeat the call: the next try would be
 // silent as well, and a function that was invoked may still run.
-type silentError struct{ time.Duration }
+type silentError struct{ after time.Duration }
 
-func (e *silentError) Error() string      { return "nothing was received for " + e.Duration.String() }
+func (e *silentError) Error() string      { return "nothing was received for " + e.after.String() }
 func (*silentError) RetryableError() bool { return false }
 
 // endSilence makes an error of a call that gets no byte for a minute. A long download goes on. An invocation of redrive
@@ -27,7 +27,7 @@ func endSilence(stack *middleware.Stack) error {
 		metadata middleware.Metadata, err error) {
 		b := &body{silent: &silentError{time.Minute}}
 		if awsmiddleware.GetOperationName(ctx) == "Invoke" {
-			b.silent.Duration = settings.RedriveTimeout + 10*time.Second
+			b.silent.after = settings.RedriveTimeout + 10*time.Second
 		}
 		b.ctx, b.cancel = context.WithCancelCause(ctx)
 		err = b.wait(func() error { out, metadata, err = next.HandleDeserialize(b.ctx, in); return err })
@@ -50,7 +50,7 @@ type body struct {
 
 // wait does what ends when bytes come.
 func (b *body) wait(do func() error) error {
-	defer time.AfterFunc(b.silent.Duration, func() { b.cancel(b.silent) }).Stop()
+	defer time.AfterFunc(b.silent.after, func() { b.cancel(b.silent) }).Stop()
 	err := do()
 	if err != nil && context.Cause(b.ctx) == error(b.silent) {
 		return b.silent

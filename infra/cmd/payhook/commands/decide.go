@@ -18,10 +18,10 @@ import (
 
 // decision is one run of replay or dismiss.
 type decision struct {
-	wire.RedriveRequest // without names
-	verb                string
-	filter              filter
-	all, yes            bool
+	request  wire.RedriveRequest // without names
+	verb     string
+	filter   filter
+	all, yes bool
 }
 
 // decideCommand returns the command replay or dismiss, which sends the redrive function a request for each name.
@@ -60,13 +60,13 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&d.all, "all", false, "everything that is open and that the filters mean")
 	p.filterFlags(cmd, &d.filter)
-	f.StringVar(&d.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
+	f.StringVar(&d.request.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
 	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
 	if verb == replay {
-		cli.ChoiceVar(cmd, (*string)(&d.Content), "content", "`content` of a conflict: first or parked",
+		cli.ChoiceVar(cmd, (*string)(&d.request.Content), "content", "`content` of a conflict: first or parked",
 			string(wire.FirstContent), string(wire.ParkedContent))
-		f.BoolVar(&d.Again, "again", false, "also deliveries that were replayed or dismissed before")
-		f.BoolVar(&d.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
+		f.BoolVar(&d.request.Again, "again", false, "also deliveries that were replayed or dismissed before")
+		f.BoolVar(&d.request.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
 	}
 	return cmd
 }
@@ -78,15 +78,15 @@ func (d *decision) check(names []string) error {
 	among := func(kind proof.Reason) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return intake.KindOf(name) == string(kind) })
 	}
-	reason := strings.TrimSpace(d.Reason) != ""
+	reason := strings.TrimSpace(d.request.Reason) != ""
 	switch {
 	case d.verb == dismiss && !reason:
 		return cli.Usage("--reason is missing: say why it is not published")
 	case d.verb == dismiss:
 		return nil
-	case d.all && (d.Content != "" || d.filter.kind == string(proof.Conflict)):
+	case d.all && (d.request.Content != "" || d.filter.kind == string(proof.Conflict)):
 		return cli.Usage("--all does not include conflicts: each is replayed by its name, with --content")
-	case among(proof.Conflict) && d.Content == "":
+	case among(proof.Conflict) && d.request.Content == "":
 		return cli.Usage("a conflict is among them: choose with --content first or --content parked")
 	case among(proof.Rejected) && !reason:
 		return cli.Usage("--reason is missing: say why it was rejected wrongly")
@@ -127,7 +127,7 @@ func (p *program) names(ctx context.Context, s *connected, d *decision, given []
 // confirm asks before more than one thing is decided, and always before a parked content is
 // published in addition to the first. Then it shows both.
 func (p *program) confirm(ctx context.Context, s *connected, d *decision, names []string) error {
-	if d.Content != wire.ParkedContent {
+	if d.request.Content != wire.ParkedContent {
 		if len(names) == 1 {
 			return nil
 		}
@@ -169,11 +169,11 @@ const maxFailures = 3
 // decide sends the redrive function a request for each name, one after another, and prints
 // the results. Each has an invocation of its own, so that it has all its time.
 func (p *program) decide(ctx context.Context, s *connected, d *decision, names []string) error {
-	d.By = s.caller(ctx)
+	d.request.By = s.caller(ctx)
 	tried, done, failures := 0, 0, 0 // failures are those in a row
 	var denied error                 // of AWS
 	for _, name := range names {
-		r := d.RedriveRequest
+		r := d.request
 		if d.verb == replay {
 			r.Replay = []string{name}
 		} else {

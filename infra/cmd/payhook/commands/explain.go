@@ -21,7 +21,7 @@ import (
 )
 
 type explainOptions struct {
-	*cli.Program
+	p       *cli.Program
 	context []string
 	keyIDs  []string
 }
@@ -39,7 +39,7 @@ type explainOptions struct {
 // for each value of the request shows which one is the timestamp. If no message has the digest, the message that was
 // signed is not the one that was received.
 func (p *program) explainCommand() *cobra.Command {
-	o := &explainOptions{Program: p.Program}
+	o := &explainOptions{p: p.Program}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return o.check() }),
@@ -142,9 +142,9 @@ func (o *explainOptions) explain(ctx context.Context, s *connected, r request) e
 	switch {
 	case err != nil:
 		return err
-	case e.Verdict == authentic || e.Verdict == otherSettings:
+	case e.report.Verdict == authentic || e.report.Verdict == otherSettings:
 		return nil
-	case e.Verdict == keysDown:
+	case e.report.Verdict == keysDown:
 		return errors.New("the key endpoint is down")
 	}
 	return cli.ErrAttention
@@ -171,24 +171,24 @@ var (
 
 // print writes a report about a request whose signature was read as the settings say.
 func (o *explainOptions) print(d *stack.Stack, r *report, scheme signature.Scheme) error {
-	if o.JSON {
-		return o.PrintJSON(r)
+	if o.p.JSON {
+		return o.p.PrintJSON(r)
 	}
 	section := func(title string, lines ...string) {
 		for i, line := range lines {
 			if i == 0 {
-				fmt.Fprintf(o.Out, "\n%s\n", title)
+				fmt.Fprintf(o.p.Out, "\n%s\n", title)
 			}
-			fmt.Fprintf(o.Out, "  %s\n", cli.Plain(line))
+			fmt.Fprintf(o.p.Out, "  %s\n", cli.Plain(line))
 		}
 	}
 	if r.Cause == "" {
-		fmt.Fprintln(o.Out, "Every check of the signature succeeds.")
+		fmt.Fprintln(o.p.Out, "Every check of the signature succeeds.")
 	} else {
-		fmt.Fprintf(o.Out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
+		fmt.Fprintf(o.p.Out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
 			scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
 	}
-	fmt.Fprintln(o.Out, "Verdict:", r.Verdict.words)
+	fmt.Fprintln(o.p.Out, "Verdict:", r.Verdict.words)
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))

@@ -34,7 +34,7 @@ type report struct {
 
 // explainer is one explanation.
 type explainer struct {
-	report
+	report   report
 	request  request
 	settings map[string]string // those of the request, of -c, and those that are proposed
 	conf     settings.Config   // of settings, without those that are proposed
@@ -54,16 +54,16 @@ func (e *explainer) explain(ctx context.Context, given []string) error {
 	e.values, e.unread = valuesOf(e.request, configured, given)
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, e.conf)
-	e.Outcome, e.Cause = intake.OutcomeOf(err).Name, lambdaruntime.Cause(err)
+	e.report.Outcome, e.report.Cause = intake.OutcomeOf(err).Name, lambdaruntime.Cause(err)
 	if err == nil {
 		e.judgeAuthentic()
 	} else if found, none, differences := e.find(ctx); none == (verdict{}) {
 		e.judgeLocations(ctx, found)
 	} else {
-		e.Verdict, e.Differences = none, differences
+		e.report.Verdict, e.report.Differences = none, differences
 		e.judge(errors.Is(err, signature.ErrMissing))
 	}
-	if e.Verdict == unsupported {
+	if e.report.Verdict == unsupported {
 		e.say("Payhook has no setting for this. Send the differences to the service and ask what their specification " +
 			"says.")
 	}
@@ -92,7 +92,7 @@ func (e *explainer) judgeAuthentic() {
 		e.deploy()
 		return
 	}
-	e.Verdict = authentic
+	e.report.Verdict = authentic
 	if o := e.request.Outcome; o == intake.KeyUnavailable.Name || o == intake.KeyOutOfBudget.Name {
 		e.say("When it arrived, no cache had the key, and the key endpoint was down or the calls of a minute were "+
 			"used up (%s). Nothing is wrong with the settings. Ask the service to send the webhooks again that were "+
@@ -155,7 +155,7 @@ func (s signedWith) differences() []string {
 
 // judgeLocations sets the settings to the locations of what was found, and decides the verdict.
 func (e *explainer) judgeLocations(ctx context.Context, found match) {
-	e.Differences = found.signature.differences()
+	e.report.Differences = found.signature.differences()
 	e.settings["timestampLocation"], e.settings["keyIdLocation"] = found.at.location, found.id.location
 	if name, ok := strings.CutPrefix(found.signature.location, "header:"); ok {
 		e.settings["signatureHeader"] = name
@@ -172,14 +172,14 @@ func (e *explainer) judgeLocations(ctx context.Context, found match) {
 		err = e.check(ctx, conf)
 	}
 	late := errors.Is(err, signature.ErrOutsideWindow)
-	if err != nil && !late && len(e.Differences) == 0 {
+	if err != nil && !late && len(e.report.Differences) == 0 {
 		e.differs("With these settings, it would still be rejected: %v.", err)
 	}
 	switch {
-	case len(e.Differences) > 0:
-		e.Verdict = unsupported
+	case len(e.report.Differences) > 0:
+		e.report.Verdict = unsupported
 	case late:
-		e.Verdict = wrongAge
+		e.report.Verdict = wrongAge
 		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request "+
 			"was delayed or repeated, or a clock or its time zone is wrong: compare both times with the service. A "+
 			"longer tolerance gives an attacker more time to repeat a webhook.",
@@ -191,19 +191,21 @@ func (e *explainer) judgeLocations(ctx context.Context, found match) {
 
 // changes reports the settings that are not those that rejected the request, and whether there are any.
 func (e *explainer) changes() bool {
-	e.Settings = maps.Clone(e.settings)
-	maps.DeleteFunc(e.Settings, func(key, text string) bool { return text == settings.TextOf(e.request.Settings, key) })
-	return len(e.Settings) > 0
+	e.report.Settings = maps.Clone(e.settings)
+	maps.DeleteFunc(e.report.Settings, func(key, text string) bool {
+		return text == settings.TextOf(e.request.Settings, key)
+	})
+	return len(e.report.Settings) > 0
 }
 
 // deploy says that the request verifies with the settings.
 func (e *explainer) deploy() {
-	e.Verdict = otherSettings
-	if strings.HasPrefix(e.Settings["keyIdLocation"], static) {
+	e.report.Verdict = otherSettings
+	if strings.HasPrefix(e.report.Settings["keyIdLocation"], static) {
 		e.say("With a fixed key id as keyIdLocation, every webhook is rejected as soon as the service signs with " +
 			"another key.")
 	}
-	if e.Settings["timestampTolerance"] != "" {
+	if e.report.Settings["timestampTolerance"] != "" {
 		e.say("The longer timestampTolerance is, the longer an attacker can repeat a webhook.")
 	}
 	e.say("Set this in infra/settings.json, or in the Props of the construct, and deploy. The request verifies " +
@@ -219,22 +221,22 @@ const otherwise = "Otherwise, this request is not a webhook of the service (scan
 func (e *explainer) judge(missing bool) {
 	payload, size := e.request.Payload, e.request.PayloadBytes
 	switch {
-	case e.Verdict == unsupported: // the differences say it
+	case e.report.Verdict == unsupported: // the differences say it
 	case missing && len(e.unread) > 0:
-		e.Verdict = notStored
+		e.report.Verdict = notStored
 		e.say("These values are not stored, because the settings did not name them: %s. If the signature, the "+
 			"timestamp or the key id is there, set signatureHeader, timestampLocation or keyIdLocation in "+
 			"infra/settings.json, deploy with storeRejected, and explain the next webhook that is rejected. Ask the "+
 			"service to send this one again. "+otherwise, strings.Join(e.unread, ", "))
-	case e.Verdict == noSignature:
+	case e.report.Verdict == noSignature:
 		e.say("The header %s has no RSA signature, which is 256 to 512 bytes in base64url. If it has a value, that "+
 			"was shortened, or is an HMAC, a JSON Web Signature or something else. "+otherwise,
 			e.conf.Scheme.SignatureHeader)
-	case e.Verdict == otherMessage && payload == nil && size > 0:
-		e.Verdict = notStored
+	case e.report.Verdict == otherMessage && payload == nil && size > 0:
+		e.report.Verdict = notStored
 		e.say("A key of the service made the signature. Whether it is one of the body is not known: the body had %d "+
 			"bytes, more than is stored.", size)
-	case e.Verdict == otherMessage:
+	case e.report.Verdict == otherMessage:
 		// RFC 1952, section 2.3.1. The value of Content-Encoding is not stored.
 		if bytes.HasPrefix(payload, []byte{0x1f, 0x8b}) || e.request.Headers["content-encoding"] != "" {
 			e.say("The body arrived compressed, with gzip or as its Content-Encoding says. Section 5.4 of the " +
@@ -247,11 +249,11 @@ func (e *explainer) judge(missing bool) {
 			"key id in another form or that is not stored: ask for the exact bytes of a signed message. If the " +
 			"service did not send the webhook, somebody used the signature of another one.")
 	case len(e.keys.down) > 0:
-		e.Verdict = keysDown
+		e.report.Verdict = keysDown
 		e.say("The key endpoint at baseUrl (%s) is down: %v. If webhooks were accepted with these settings before, "+
 			"nothing is wrong with the settings. When the endpoint is up again, ask the service to send the webhooks "+
 			"again that were answered 503.", e.conf.KeyEndpoint, e.keys.down[0])
-	case e.Verdict == noMatch:
+	case e.report.Verdict == noMatch:
 		e.say("Either the service signed with another key (is baseUrl, %s, that of another environment?) or in "+
 			"another way (RSASSA-PSS or another encoding, for example), or the signature was changed on the way, or "+
 			"the request is forged. Ask the service how it signs and with which key.", e.conf.KeyEndpoint)
@@ -285,9 +287,9 @@ func (e *explainer) judgeNoKey() {
 }
 
 func (e *explainer) differs(format string, args ...any) {
-	e.Differences = append(e.Differences, lambdaruntime.Cause(fmt.Errorf(format, args...)))
+	e.report.Differences = append(e.report.Differences, lambdaruntime.Cause(fmt.Errorf(format, args...)))
 }
 
 func (e *explainer) say(format string, args ...any) {
-	e.Advice = append(e.Advice, lambdaruntime.Cause(fmt.Errorf(format, args...)))
+	e.report.Advice = append(e.report.Advice, lambdaruntime.Cause(fmt.Errorf(format, args...)))
 }

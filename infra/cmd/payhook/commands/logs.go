@@ -31,7 +31,7 @@ import (
 var functions = []string{"webhook", "redrive", "token"}
 
 type logsOptions struct {
-	*cli.Program
+	p                        *cli.Program
 	since                    time.Duration
 	follow, all, notAccepted bool
 }
@@ -42,7 +42,7 @@ type logsOptions struct {
 // for a time, as long as a line reaches CloudWatch Logs at most two minutes after a line with a later time, and is
 // still kept there.
 func logsCommand(p *cli.Program) *cobra.Command {
-	o := logsOptions{Program: p, since: 10 * time.Minute}
+	o := logsOptions{p: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
 		ValidArgs: functions,
@@ -78,21 +78,21 @@ func (o *logsOptions) run(ctx context.Context, d *stack.Stack, named []string) e
 	if len(groups) == 0 {
 		return cli.Usage("the stack has no function %s: it has tokenStore=none", named[0])
 	}
-	t := tail{cloudwatchlogs.NewFromConfig(d.AWS), groups, o.Now().Add(-o.since), map[string]time.Time{}}
+	t := tail{cloudwatchlogs.NewFromConfig(d.AWS), groups, o.p.Now().Add(-o.since), map[string]time.Time{}}
 	if o.follow {
-		return t.follow(ctx, func(text string) { fmt.Fprintln(o.Err, text) }, o.show)
+		return t.follow(ctx, func(text string) { fmt.Fprintln(o.p.Err, text) }, o.show)
 	}
 	entries, err := t.next(ctx)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(entries, o.shows) {
-		fmt.Fprintf(o.Err, "nothing was logged in the last %s; --since goes further back\n", cli.Readable(o.since))
+		fmt.Fprintf(o.p.Err, "nothing was logged in the last %s; --since goes further back\n", cli.Readable(o.since))
 	}
 	return o.show(entries)
 }
 
-func (o *logsOptions) shows(e entry) bool { return o.JSON || o.all || !e.routine() }
+func (o *logsOptions) shows(e entry) bool { return o.p.JSON || o.all || !e.routine() }
 
 func (o *logsOptions) show(entries []entry) error {
 	for _, e := range entries {
@@ -122,11 +122,11 @@ func (o *logsOptions) write(e entry) error {
 	} else {
 		document.Text = e.Text
 	}
-	if o.JSON {
-		return o.PrintJSON(document)
+	if o.p.JSON {
+		return o.p.PrintJSON(document)
 	}
 	document.Text = strings.ReplaceAll(document.Text, "\t", "  ")
-	members, err := o.Members(document)
+	members, err := o.p.Members(document)
 	members = slices.DeleteFunc(members, func(m cli.Member) bool { return hidden.MatchString(m.Name) })
 	for i := range members {
 		members[i].Name = strings.TrimPrefix(members[i].Name, "line.")
@@ -134,7 +134,7 @@ func (o *logsOptions) write(e entry) error {
 	if err != nil {
 		return err
 	}
-	return o.WriteLine(members)
+	return o.p.WriteLine(members)
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that
@@ -313,7 +313,7 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack,
 	client := cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
 	})
-	count := o.Counter("line", "lines")
+	count := o.p.Counter("line", "lines")
 	read := func(function, filter string, got func(e entry, l requestLine)) error {
 		for e, err := range logEvents(ctx, client, d.Logs[function], filter, from, 0) {
 			if err != nil {
@@ -381,13 +381,13 @@ func earlier(a, b notAccepted) int {
 }
 
 func (o *logsOptions) showNotAccepted(ctx context.Context, d *stack.Stack) error {
-	list, err := o.findNotAccepted(ctx, d, o.Now().Add(-o.since))
+	list, err := o.findNotAccepted(ctx, d, o.p.Now().Add(-o.since))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Err, "%s not accepted in the last %s\n",
+	fmt.Fprintf(o.p.Err, "%s not accepted in the last %s\n",
 		cli.Counted(len(list), "webhook was", "webhooks were"), cli.Readable(o.since))
-	if err := cli.List(o.Program, list, "first", "last", "count", "status", "outcome", "deliveryId",
+	if err := cli.List(o.p, list, "first", "last", "count", "status", "outcome", "deliveryId",
 		"requestId", "keyId", "cause"); err != nil || len(list) == 0 {
 		return err
 	}
