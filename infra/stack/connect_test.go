@@ -63,8 +63,8 @@ func TestOutputsSayWhereTheTokenIs(t *testing.T) {
 	}
 }
 
-// cloud answers as AWS does, over the real wire, with the outputs of one stack. A role with an MFA device takes the code
-// 123456, and the token of its session says for how long it is.
+// cloud answers as AWS does, over the real wire, with the outputs of one stack. A role with an MFA device takes the
+// code 123456, and the token of its session says for how long it is.
 func cloud(t *testing.T, outputs map[string]string) (endpoint string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail := func(code, message string) {
@@ -88,7 +88,8 @@ func cloud(t *testing.T, outputs map[string]string) (endpoint string) {
 				fmt.Fprintf(&list, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue>
 					<Description>the %[1]s</Description></member>`, key, value)
 			}
-			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
+			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>
+				<StackName>Payhook</StackName>
 				<StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId>
 				<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
 				<Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &list)
@@ -151,7 +152,8 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
 	want := Stack{StackName: "Payhook", Name: d.Name, Region: "eu-north-1", Status: "CREATE_COMPLETE",
-		FullName: "Payhook", WebhookURL: "https://hook.example/", Endpoint: d.Endpoint, Version: "unknown", Bus: "bus-1",
+		FullName: "Payhook", WebhookURL: "https://hook.example/", Endpoint: d.Endpoint, Version: "unknown",
+		Bus:         "bus-1",
 		LedgerTable: "ledger-1", KeysTable: "keys-1", ParkingBucket: "parking-1", LargeEventBucket: "largeEvents-1",
 		TokenSecret: "token-secret-1", CredentialsSecret: "credentials-1", Outputs: d.Outputs,
 		Functions: map[string]string{"webhook": "webhook-1", "redrive": "redrive-1", "token": "token-1"},

@@ -63,10 +63,11 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 	f.StringVar(&d.request.Reason, "reason", "", "why, in your own `text`; it is stored and logged")
 	f.BoolVar(&d.yes, "yes", false, "do not ask; required without a terminal")
 	if verb == replay {
-		cli.ChoiceVar(cmd, (*string)(&d.request.Content), "content", "`content` of a conflict: first or parked",
-			string(wire.FirstContent), string(wire.ParkedContent))
+		cli.ChoiceVar(cmd, (*string)(&d.request.Content), "content",
+			"`content` of a conflict: first or parked", string(wire.FirstContent), string(wire.ParkedContent))
 		f.BoolVar(&d.request.Again, "again", false, "also deliveries that were replayed or dismissed before")
-		f.BoolVar(&d.request.AcceptAge, "accept-age", false, "check the age of rejected webhooks as of when they arrived")
+		f.BoolVar(&d.request.AcceptAge, "accept-age", false,
+			"check the age of rejected webhooks as of when they arrived")
 	}
 	return cmd
 }
