@@ -292,7 +292,7 @@ func (f *fixture) park(ctx context.Context, reason proof.Reason, events ...[]byt
 		return "", err
 	}
 	if reason == proof.Rejected {
-		p.Request = &proof.Request{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
+		p.Request = &proof.RejectedRequest{ReceivedAt: time.Now().UTC(), Outcome: "test", Method: http.MethodPost,
 			Headers: signed.Headers}
 	} else {
 		parts, err := paymenttest.DefaultScheme().Extract(signed.Headers, "")

@@ -59,7 +59,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Settings, error) {
 		p = &Props{}
 	}
 	stack, given := awscdk.Stack_Of(scope), p.Settings
-	where := settings.Stack{Name: deploymentName(scope), Local: isLocal(scope),
+	where := settings.Stack{Name: stackName(scope), Local: isLocal(scope),
 		Account: known(stack.Account()), Region: known(stack.Region())}
 	problems := []error{checkAccount(where)}
 	problem := func(field, format string, args ...any) {
@@ -130,10 +130,10 @@ func checkAccount(stack settings.Stack) error {
 		"in this shell", settings.LocalKey, account)
 }
 
-// deploymentName returns the name of the deployment in scope, which differs from all others in
-// the account and Region: that of the stack, followed by the id of the construct in it unless
+// stackName returns the name by which the settings know the construct, which differs from all others in
+// the account and Region: that of its stack, followed by the id of the construct in it unless
 // that is Default. The name of a stack has no underscore.
-func deploymentName(scope constructs.Construct) string {
+func stackName(scope constructs.Construct) string {
 	stack := topStack(scope)
 	if id := idIn(stack, scope); id != "" {
 		return *stack.StackName() + "_" + id

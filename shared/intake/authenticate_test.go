@@ -65,7 +65,7 @@ func (r *keyCache) RecordSender(_ context.Context, from netip.Addr) {
 func (r *keyCache) sent(w *world, payload []byte) intake.Delivery {
 	w.t.Helper()
 	d := signedAt(w.t, r.key(), payload, w.now)
-	d.SourceIP = netip.MustParseAddr("192.0.2.10")
+	d.SenderIP = netip.MustParseAddr("192.0.2.10")
 	return d
 }
 
@@ -110,7 +110,7 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 		}
 	}
 	for _, addr := range slices.Concat(r.lookups, r.refetch, r.sources) {
-		if addr != d.SourceIP {
+		if addr != d.SenderIP {
 			t.Errorf("a key was looked up for %v", addr)
 		}
 	}

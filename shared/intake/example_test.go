@@ -42,7 +42,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The address is the peer. Behind a load balancer, it is the one that the balancer vouches for, or none.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	err = s.signature.Check(r.Context(), intake.Delivery{Payload: payload, Headers: signature.Headers(r.Header),
-		RawQuery: r.URL.RawQuery, SourceIP: peer.Addr()}, time.Now())
+		RawQuery: r.URL.RawQuery, SenderIP: peer.Addr()}, time.Now())
 	switch intake.OutcomeOf(err) {
 	case intake.Accepted:
 		// Store what is in the payload before you answer.

@@ -24,10 +24,10 @@ type Delivery struct {
 	Payload  []byte            // as received, not decoded in any way
 	Headers  map[string]string // as [signature.Headers] returns them; names of any case
 	RawQuery string            // without the question mark
-	// SourceIP is the peer of the TCP connection that the webhook came by. It
+	// SenderIP is the peer of the TCP connection that the webhook came by. It
 	// decides which budget of key lookups applies, and nothing else. The zero Addr
-	// is an unknown source.
-	SourceIP netip.Addr
+	// is an unknown sender.
+	SenderIP netip.Addr
 	// Certificate is the client certificate, in PEM, that API Gateway passed on; "" for none. The
 	// caller must know that the webhook came through API Gateway.
 	Certificate string
@@ -35,17 +35,17 @@ type Delivery struct {
 	ArrivedAt time.Time
 }
 
-// CheckSource returns the source address of a request: an IPv4 address that is written as IPv6 as IPv4, and
+// CheckSender returns the sender address of a request: an IPv4 address that is written as IPv6 as IPv4, and
 // the zero Addr, which no network contains, for what is no address. The error is [SenderNotAllowed] if no allowed
 // network contains it; nil allows every address.
-func CheckSource(text string, allowed []netip.Prefix) (netip.Addr, error) {
-	source, _ := netip.ParseAddr(text)
-	source = source.Unmap()
-	contains := func(network netip.Prefix) bool { return network.Contains(source) }
+func CheckSender(text string, allowed []netip.Prefix) (netip.Addr, error) {
+	sender, _ := netip.ParseAddr(text)
+	sender = sender.Unmap()
+	contains := func(network netip.Prefix) bool { return network.Contains(sender) }
 	if allowed != nil && !slices.ContainsFunc(allowed, contains) {
-		return source, fmt.Errorf("%w: %s", SenderNotAllowed, source)
+		return sender, fmt.Errorf("%w: %s", SenderNotAllowed, sender)
 	}
-	return source, nil
+	return sender, nil
 }
 
 // CheckMethod returns [MethodNotAllowed] for a method that is not one of webhooks.
@@ -114,7 +114,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 		if s := r.mechanisms.Signature; s != nil {
 			wg.Go(func() {
 				key.Save(ctx)
-				s.Keys.RecordSender(ctx, d.SourceIP)
+				s.Keys.RecordSender(ctx, d.SenderIP)
 			})
 		}
 		result = r.pipeline.process(ctx, d.Payload, by, inv, false)
@@ -151,7 +151,7 @@ func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error 
 	err := s.authenticate(ctx, d, now, &by)
 	by.Key.Save(ctx)
 	if err == nil {
-		s.Keys.RecordSender(ctx, d.SourceIP)
+		s.Keys.RecordSender(ctx, d.SenderIP)
 	}
 	return err
 }
@@ -204,7 +204,7 @@ func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey)
 // verify returns the key that verifies the signature of d. With an error, it returns
 // what was found all the same.
 func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Parts) (keys.Found, error) {
-	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SourceIP)
+	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SenderIP)
 	if err != nil {
 		return found, err
 	}
@@ -215,7 +215,7 @@ func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Part
 			return found, nil
 		}
 		found.Save(ctx)
-		again, failed := s.Keys.Refetch(ctx, parts.KeyID, found, d.SourceIP)
+		again, failed := s.Keys.Refetch(ctx, parts.KeyID, found, d.SenderIP)
 		again.TableFailed = again.TableFailed || found.TableFailed
 		if failed != nil || again.Key == nil {
 			again.Save(ctx)

@@ -66,7 +66,7 @@ func (s *Server) endpoint(e wire.Endpoint, right func(State, *http.Request, []by
 		if !wrong {
 			a = right(state, r, body)
 		}
-		s.record(e, Request{r.Header, a.status})
+		s.record(e, ReceivedRequest{r.Header, a.status})
 		if a.status == 0 {
 			panic(http.ErrAbortHandler)
 		}

@@ -59,7 +59,7 @@ type Server struct {
 	mu         sync.Mutex
 	key        Key // the signing key
 	state      State
-	latest     map[wire.Endpoint][]Request
+	latest     map[wire.Endpoint][]ReceivedRequest
 	webhookURL string
 	last       []byte // the last delivery of an Order without a flaw
 }
@@ -88,26 +88,26 @@ func NewServer(opts Options) *Server {
 
 // newServer returns a service that does not listen and has no signing key.
 func newServer(state State) *Server {
-	return &Server{state: state, latest: map[wire.Endpoint][]Request{}}
+	return &Server{state: state, latest: map[wire.Endpoint][]ReceivedRequest{}}
 }
 
 // Close stops the service and closes all open connections.
 func (s *Server) Close() { s.server.Close() }
 
-// Request is a request that the service received.
-type Request struct {
+// ReceivedRequest is a request that the service received.
+type ReceivedRequest struct {
 	Header http.Header
 	Status int // of the answer; 0 if the connection was cut
 }
 
 // Requests returns the latest 1,000 requests to an endpoint, oldest first.
-func (s *Server) Requests(e wire.Endpoint) []Request {
+func (s *Server) Requests(e wire.Endpoint) []ReceivedRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.latest[e])
 }
 
-func (s *Server) record(e wire.Endpoint, r Request) {
+func (s *Server) record(e wire.Endpoint, r ReceivedRequest) {
 	const kept = 1000
 	s.mu.Lock()
 	defer s.mu.Unlock()

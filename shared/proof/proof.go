@@ -75,7 +75,7 @@ type Proof struct {
 	// it is the only proof.
 	Certificate *Certificate `json:"certificate,omitempty"`
 
-	Request *Request `json:"request,omitempty"` // if it is rejected
+	Request *RejectedRequest `json:"request,omitempty"` // if it is rejected
 
 	LockDays int `json:"-"` // how long the evidence bucket locks it; in its name alone
 }
@@ -99,9 +99,9 @@ type First struct {
 	State      string    `json:"state,omitempty"` // of the ledger
 }
 
-// Request is a webhook that was rejected before it was found authentic, for a person who finds out why. It can be
-// a real webhook, whose payload is payment data.
-type Request struct {
+// RejectedRequest is a webhook that was rejected before it was found authentic, for a person who finds out why. It
+// can be a real webhook, whose payload is payment data.
+type RejectedRequest struct {
 	ReceivedAt time.Time `json:"receivedAt"`
 	RequestID  string    `json:"requestId,omitempty"` // of Lambda, as in the log
 	Outcome    string    `json:"outcome"`             // why it was rejected, as in the log
@@ -186,7 +186,7 @@ func (p Proof) ofReason() Proof {
 		return p.AsAccepted()
 	case Rejected:
 		if p.Request == nil {
-			p.Request = &Request{}
+			p.Request = &RejectedRequest{}
 		}
 		return Proof{Reason: p.Reason, Cause: p.Cause, Payload: p.Payload, Request: p.Request}
 	case Invalid:

@@ -58,7 +58,7 @@ func as(p Proof, reason Reason) Proof {
 }
 
 func rejected(payload string) Proof {
-	return Proof{Reason: Rejected, Cause: "why", Payload: []byte(payload), Request: &Request{ReceivedAt: noon,
+	return Proof{Reason: Rejected, Cause: "why", Payload: []byte(payload), Request: &RejectedRequest{ReceivedAt: noon,
 		Outcome: "signature-missing", Method: "POST", Path: "/", RawQuery: "a=b", Headers: map[string]string{"a": "b"},
 		Settings: map[string]string{"keyEndpointAuth": "none"}}}
 }
@@ -131,7 +131,7 @@ func TestAProofHasTheMembersOfItsReason(t *testing.T) {
 		"storedAt":   func(p *Proof) { p.StoredAt = noon },
 		"positions":  func(p *Proof) { p.Positions = []int{0} },
 		"contents":   func(p *Proof) { p.Contents = conflict.Contents },
-		"request":    func(p *Proof) { p.Request = &Request{ReceivedAt: noon.AddDate(-2, 0, 0), Outcome: "x"} },
+		"request":    func(p *Proof) { p.Request = &RejectedRequest{ReceivedAt: noon.AddDate(-2, 0, 0), Outcome: "x"} },
 		"deliveryId": func(p *Proof) { p.DeliveryID = testKey().ID },
 		"eventIds":   func(p *Proof) { p.EventIDs = []string{testKey().ID} },
 		"timestamp":  func(p *Proof) { p.Timestamp = signed.Timestamp },

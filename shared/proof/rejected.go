@@ -42,7 +42,8 @@ func NewRejectedStore(bucket objects.Creator, budget keys.Store, scheme signatur
 // is reached. Of headers and query parameters, it stores the names, and the values that the signature needs and of
 // Content-Type, Content-Length, User-Agent and Host. It takes at most [RejectedTimeout], and stores nothing if ctx
 // ends before twice that time. When the budget cannot be read, it stores nothing.
-func (s *RejectedStore) Put(ctx context.Context, r Request, payload []byte, cause string) (name string, err error) {
+func (s *RejectedStore) Put(ctx context.Context, r RejectedRequest, payload []byte,
+	cause string) (name string, err error) {
 	now := time.Now()
 	hour := now.Truncate(time.Hour)
 	if s.spent.Load() == hour.Unix() || !now.Before(s.until) {

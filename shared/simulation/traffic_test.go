@@ -185,9 +185,9 @@ func (d *delivery) signed(at time.Time) intake.Delivery {
 	proof := proofOf(d, signature.FormatTime(at))
 	out := intake.Delivery{Payload: d.payload, Headers: map[string]string{
 		"x-svc-signature": proof.Signature, "x-svc-timestamp": proof.Timestamp, "x-svc-key-id": proof.KeyID,
-	}, SourceIP: sendersAddress}
+	}, SenderIP: sendersAddress}
 	if d.from.IsValid() {
-		out.SourceIP = d.from
+		out.SenderIP = d.from
 	}
 	if d.forgery == payloadChanged {
 		out.Payload = []byte(strings.Replace(string(d.payload), `"amount":1`, `"amount":9`, 1))

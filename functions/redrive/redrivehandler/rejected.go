@@ -29,14 +29,14 @@ func (h *Handler) receive(ctx context.Context, p proof.Proof, e wire.RedriveRequ
 	case len(p.Payload) < w.PayloadBytes:
 		return intake.Failed(incomplete)
 	}
-	source, err := intake.CheckSource(w.SourceIP, h.conf.Networks)
+	sender, err := intake.CheckSender(w.SourceIP, h.conf.Networks)
 	if err == nil {
 		err = intake.CheckMethod(w.Method)
 	}
 	if err != nil {
 		return intake.Failed(err)
 	}
-	d := intake.Delivery{Payload: p.Payload, Headers: w.Headers, RawQuery: w.RawQuery, SourceIP: source}
+	d := intake.Delivery{Payload: p.Payload, Headers: w.Headers, RawQuery: w.RawQuery, SenderIP: sender}
 	if e.AcceptAge {
 		d.ArrivedAt = w.ReceivedAt
 	}

@@ -37,7 +37,7 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 	if err != nil {
 		d.T.Fatal(err)
 	}
-	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.Request{
+	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.RejectedRequest{
 		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost,
 		SourceIP: "192.0.2.10", Headers: signed.Headers, PayloadBytes: len(signed.Payload)}}
 	if change != nil {

@@ -95,7 +95,7 @@ func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 }
 
 func (h *Handler) receive(ctx context.Context, r request) intake.Result {
-	payload, source, err := h.accept(r)
+	payload, sender, err := h.accept(r)
 	if err != nil {
 		return intake.Failed(err)
 	}
@@ -103,29 +103,29 @@ func (h *Handler) receive(ctx context.Context, r request) intake.Result {
 		Payload:     payload,
 		Headers:     r.Headers,
 		RawQuery:    r.RawQueryString,
-		SourceIP:    source,
+		SenderIP:    sender,
 		Certificate: r.RequestContext.Authentication.ClientCert.PEM,
 	})
 }
 
-// accept returns the payload and the source address of a request that can be a delivery. The address
+// accept returns the payload and the sender address of a request that can be a delivery. The address
 // is the peer of the TCP connection, as AWS saw it ("Invoking Lambda function URLs" in the Lambda
 // developer guide, and the same field in API Gateway's payload format 2.0). X-Forwarded-For and other
 // headers are not read: any client can set them.
-func (h *Handler) accept(r request) (payload []byte, source netip.Addr, err error) {
-	if source, err = intake.CheckSource(r.RequestContext.HTTP.SourceIP, h.conf.Networks); err != nil {
-		return nil, source, err
+func (h *Handler) accept(r request) (payload []byte, sender netip.Addr, err error) {
+	if sender, err = intake.CheckSender(r.RequestContext.HTTP.SourceIP, h.conf.Networks); err != nil {
+		return nil, sender, err
 	}
 	if h.conf.MTLS != nil {
 		if err := checkOrigin(r, h.conf.MTLS); err != nil {
-			return nil, source, err
+			return nil, sender, err
 		}
 	}
 	if err := intake.CheckMethod(r.RequestContext.HTTP.Method); err != nil {
-		return nil, source, err
+		return nil, sender, err
 	}
 	payload, err = r.payload()
-	return payload, source, err
+	return payload, sender, err
 }
 
 func (h *Handler) respond(result intake.Result, a answer) response {

@@ -31,7 +31,7 @@ func (h *Handler) storeRejected(ctx context.Context, r request, result intake.Re
 	case err != nil:
 		payload = unquote(r.body)
 	}
-	stored := proof.Request{
+	stored := proof.RejectedRequest{
 		ReceivedAt: received,
 		Outcome:    result.Outcome.Name,
 		Method:     r.RequestContext.HTTP.Method,

@@ -52,7 +52,7 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 				Reason:  proof.Rejected,
 				Cause:   got.Cause,
 				Payload: []byte(r.Body),
-				Request: &proof.Request{
+				Request: &proof.RejectedRequest{
 					ReceivedAt:    got.Request.ReceivedAt,
 					RequestID:     "request-1",
 					Outcome:       name,

@@ -598,7 +598,7 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 		change(&p)
 		all = append(all, p)
 	}
-	member(func(p *proof.Proof) { p.Request = &proof.Request{Outcome: evil, ReceivedAt: when} })
+	member(func(p *proof.Proof) { p.Request = &proof.RejectedRequest{Outcome: evil, ReceivedAt: when} })
 	member(func(p *proof.Proof) { p.Cause = evil })
 	member(func(p *proof.Proof) { p.DeliveryID = evil })
 	member(func(p *proof.Proof) { p.EventIDs = append(p.EventIDs, evil) })

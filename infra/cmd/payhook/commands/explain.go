@@ -118,7 +118,7 @@ func storedWebhook(ctx context.Context, bucket proof.Reader, beginning string) (
 
 // request is a webhook that was rejected.
 type request struct {
-	proof.Request
+	proof.RejectedRequest
 	Payload []byte
 }
 

@@ -70,7 +70,7 @@ func TestTheLastOrTheNamedWebhookIsExplained(t *testing.T) {
 	w := newWorld(t)
 	rejected := func(outcome string, at time.Time) string {
 		return w.put(proof.Proof{Reason: proof.Rejected, Payload: []byte(outcome),
-			Request: &proof.Request{Outcome: outcome, ReceivedAt: at}})
+			Request: &proof.RejectedRequest{Outcome: outcome, ReceivedAt: at}})
 	}
 	if _, _, err := storedWebhook(t.Context(), &w.parking, ""); !errors.Is(err, errNone) {
 		t.Error(err)
@@ -130,7 +130,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 // store stores a webhook that was rejected.
 func (w *world) store(c *call) {
 	c.request.Outcome = "rejected"
-	w.put(proof.Proof{Reason: proof.Rejected, Payload: c.request.Payload, Request: &c.request.Request})
+	w.put(proof.Proof{Reason: proof.Rejected, Payload: c.request.Payload, Request: &c.request.RejectedRequest})
 }
 
 var (

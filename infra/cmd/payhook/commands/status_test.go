@@ -94,7 +94,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.add(ledger.Parked, time.Hour, large)
 		}, "NOT HEALTHY", " (in 19d23h)\n"},
 		"anybody can have sent a rejected webhook": {func(w *world) {
-			w.put(proof.Proof{Reason: proof.Rejected, Request: &proof.Request{Outcome: "x"}})
+			w.put(proof.Proof{Reason: proof.Rejected, Request: &proof.RejectedRequest{Outcome: "x"}})
 		}, "healthy", "parked    ok         nothing is open; 1 rejected webhook is stored\n"},
 		"a token that ends, and no alarm": {func(w *world) { w.logToken(time.Hour, 244*time.Second, "") }, "healthy",
 			"token     ok         valid for 3m"},

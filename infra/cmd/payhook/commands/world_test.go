@@ -331,8 +331,9 @@ func about(ids ...string) func(*proof.Proof) {
 // rejected stores a rejected webhook.
 func (w *world) rejected(payload []byte, size int) string {
 	return w.put(proof.Proof{Reason: proof.Rejected, Cause: "the key is unknown", Payload: payload,
-		Request: &proof.Request{ReceivedAt: noon, RequestID: "request-1", Outcome: "key-unknown", Method: "POST",
-			Path: "/", RawQuery: "a=b", Headers: map[string]string{"X-Key": "k\x1b"}, PayloadBytes: size,
+		Request: &proof.RejectedRequest{ReceivedAt: noon, RequestID: "request-1", Outcome: "key-unknown",
+			Method: "POST",
+			Path:   "/", RawQuery: "a=b", Headers: map[string]string{"X-Key": "k\x1b"}, PayloadBytes: size,
 			Settings: map[string]string{"timestampTolerance": "5m"}}})
 }
 
