@@ -46,13 +46,15 @@ venv = @$(STEP) "installing $3 into .local/$1" $(call locked,$1,wanted="$$(pytho
 	rm -rf .local/$1; python3 -m venv .local/$1; .local/$1/bin/python -m pip install \
 	--disable-pip-version-check --no-input --no-compile --no-deps -r $2; echo "$$wanted" >.local/$1/installed)
 
+PACKAGES = $(shell GOTOOLCHAIN=auto GOWORK=off go list ./...)
+
 # The race detector runs the tests of packages that start goroutines, themselves or with a server of net/http/httptest.
 # The CDK's own library has races, so what uses it does without.
 GOROUTINES := \bgo [a-zA-Z_.]+\(|errgroup|\.Go\(|httptest\.New
 RACE_PACKAGES = $(sort $(patsubst %/,payhook.example/%,$(dir $(shell grep -rlE --include='*.go' '$(GOROUTINES)' \
 	functions shared infra/checks infra/cmd infra/stack events/consumer/function))))
 # It needs a C compiler, which not every machine has.
-RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo yes)
+RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo yes)
 
 # The variables of the command line of make. Any other is an error, so that a misspelled one is not ignored.
 VARIABLES := ARGS ENV ONCE SETTINGS FUNCTION EVENT SEEDS SEED PACKAGE FUZZTIME GO% CGO_% AWS_% CDK_% NODE_% npm_% PIP_% \
@@ -119,10 +121,10 @@ destroy: check-go infra/node_modules/.package-lock.json ## delete the stack, aft
 bootstrap: infra/node_modules/.package-lock.json ## prepare account and region for the CDK, once; ARGS="aws://ACCOUNT/REGION --profile NAME"
 	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS) -c cli-telemetry=false
 
-# go vet compiles everything once. Then two go first that have the most to do.
+# Two parts at a time: one waits while the other computes. Those with the most to do begin.
 .PHONY: test
-test: check vet ### run everything: linters, unit tests, template tests, end-to-end tests
-	@$(MAKE) $(if $(findstring j,$(MAKEFLAGS)),,-j2) test-race test-plain test-e2e lint-rest
+test: check ### run everything: linters, unit tests, template tests, end-to-end tests
+	@$(MAKE) $(if $(findstring j,$(MAKEFLAGS)),,-j2) test-race test-plain test-e2e lint
 
 .PHONY: test-unit
 test-unit: test-race test-plain ### the quick part: unit and template tests
@@ -134,7 +136,7 @@ test-race: check-go
 
 .PHONY: test-plain
 test-plain: check .local/lint
-	PAYHOOK_LINT=1 go test -vet=off $(filter-out $(if $(RACE),$(RACE_PACKAGES)),$(shell go list ./...))
+	PAYHOOK_LINT=1 go test -vet=off $(filter-out $(if $(RACE),$(RACE_PACKAGES)),$(PACKAGES))
 
 .PHONY: test-e2e
 test-e2e: check ### the end-to-end tests, on the stack deployed into an emulator
@@ -150,17 +152,12 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REVIVE := github.com/mgechev/revive@v1.16.0
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
+# The CDK has so many packages that to analyze them takes longer than to test all others.
 .PHONY: lint
-lint: check vet lint-rest ### gofmt, go vet, revive; actionlint and zizmor on the workflows
-
-.PHONY: vet
-vet: check-go
+lint: check-go .local/lint ### gofmt, go vet without the packages that use the CDK, revive; actionlint and zizmor on the workflows
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
-
-.PHONY: lint-rest
-lint-rest: check-go .local/lint
+	go vet $(filter-out payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer,$(PACKAGES))
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
 	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
 	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
@@ -171,7 +168,8 @@ lint-rest: check-go .local/lint
 	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
 
 .PHONY: staticcheck
-staticcheck: check-go ### go fix and staticcheck, which reads all dependencies, too
+staticcheck: check-go ### go vet and go fix on all packages, and staticcheck
+	go vet ./...
 	go fix -diff ./...
 	go run $(STATICCHECK) -checks all ./...
 
