@@ -202,8 +202,8 @@ bench: check-go ### benchmarks
 	go test -run '^$$' -bench . ./shared/... ./functions/...
 
 .PHONY: measure
-measure: check-go ### how long make run takes, and a build of the functions, both with an empty build cache
-	@infra/local/measure $(BUILD)
+measure: check-go ### how long make run takes, and a build of the functions, both with an empty build cache; ARGS=test: the parts of make test
+	@infra/local/measure $(or $(ARGS),run) $(BUILD)
 
 .PHONY: vulnerabilities
 vulnerabilities: check-go ### known vulnerabilities in what the programs call
