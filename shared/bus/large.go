@@ -47,7 +47,7 @@ type LargeEvents struct {
 	name   string
 }
 
-// NewLargeEvents returns the largeEvents in that bucket, whose name references contain.
+// NewLargeEvents returns the large events in that bucket, whose name references contain.
 func NewLargeEvents(bucket LargeEventBucket, name string) *LargeEvents {
 	return &LargeEvents{bucket, name}
 }

@@ -70,9 +70,9 @@ var (
 	StillPending = ofReplay("pending", "an event is recorded and not published yet: redrive publishes or parks it; "+
 		"repeat the replay later")
 	Gone           = ofReplay("gone", "") // the large event of a claim check is not stored any more
-	ContentMissing = ofReplay("content-missing", "a conflict needs a version")
+	ContentMissing = ofReplay("content-missing", "a conflict needs a content")
 	// ContentUnavailable: or there is none to choose.
-	ContentUnavailable = ofReplay("content-unavailable", "that version is not available")
+	ContentUnavailable = ofReplay("content-unavailable", "that content is not available")
 	DigestMismatch     = ofReplay("digest-mismatch", "")    // what is stored is not what was parked
 	ConflictDismissed  = ofReplay("conflict-dismissed", "") // the conflict is dismissed, and nothing is published
 	// NotPublishable: EventBridge is known to reject the event. Nothing is written.

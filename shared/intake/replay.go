@@ -152,21 +152,21 @@ func (p *Pipeline) largeEventEnds(ctx context.Context, i ledger.Item) (time.Time
 // is parked, which needs its own decision. It stays invalid if an event has no identity; the
 // others are published.
 //
-// A conflict needs a version. With wire.FirstContent, Replay checks whether the content
+// A conflict needs a content. With wire.FirstContent, Replay checks whether the content
 // that the ledger has is on the bus, and writes nothing. With
 // wire.ParkedContent, the parked content replaces what the ledger has, once that is
 // published or dismissed; the other content is in conflict from then on. If EventBridge is known to reject an event
-// of the parked version, the outcome is NotPublishable, and nothing is written.
+// of the parked content, the outcome is NotPublishable, and nothing is written.
 //
 // The window of a replayed event begins when it is published.
-func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version wire.Content) Result {
+func (r *Replayer) Replay(ctx context.Context, p proof.Proof, content wire.Content) Result {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	conflict := p.Reason == proof.Conflict
 	switch {
-	case conflict && version != wire.FirstContent && version != wire.ParkedContent:
+	case conflict && content != wire.FirstContent && content != wire.ParkedContent:
 		return Failed(ContentMissing)
-	case !conflict && version != wire.NoContent:
+	case !conflict && content != wire.NoContent:
 		return Failed(ContentUnavailable)
 	}
 	by, err := r.verify(p)
@@ -179,7 +179,7 @@ func (r *Replayer) Replay(ctx context.Context, p proof.Proof, version wire.Conte
 	case err != nil: // it is parked already
 		result = Failed(err)
 	case conflict:
-		result = r.decideConflict(ctx, p, delivery, version, inv.start)
+		result = r.decideConflict(ctx, p, delivery, content, inv.start)
 		result.DeliveryID = delivery.DeliveryID
 	default:
 		result = r.pipeline.process(ctx, p.Payload, by, inv, true)
@@ -201,9 +201,9 @@ func (r Result) Done() bool {
 	return r.Outcome == Accepted || r.Outcome == Conflict && r.ParkedAs.Name != ""
 }
 
-// decideConflict replays the events in conflict of a delivery. In the first version, it checks whether what they are in
+// decideConflict replays the events in conflict of a delivery. With the first content, it checks whether what they are in
 // conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.
-func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, version wire.Content,
+func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, content wire.Content,
 	now time.Time) Result {
 	items, err := inConflict(p, delivery, now)
 	if err != nil {
@@ -212,21 +212,21 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 	result := Result{Events: len(items)}
 	ids := map[string]bool{}
 	for _, i := range items {
-		if ids[i.EventID] && version == wire.ParkedContent {
+		if ids[i.EventID] && content == wire.ParkedContent {
 			return result.with(
 				fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
 					ContentUnavailable, i.EventID),
 			)
 		}
 		ids[i.EventID] = true
-		if version == wire.ParkedContent && !r.pipeline.isLarge(i) {
+		if content == wire.ParkedContent && !r.pipeline.isLarge(i) {
 			if err := checkDetail(i); err != nil {
 				return result.with(err)
 			}
 		}
 	}
 	var results []ledger.WriteResult
-	if version == wire.ParkedContent {
+	if content == wire.ParkedContent {
 		results, err = r.replace(ctx, items)
 	} else {
 		results, err = r.find(ctx, items, slices.Collect(maps.Keys(ids)))
@@ -238,7 +238,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 	var failed, unfit, pending error
 	for n, done := range results {
 		found := cmp.Or(done.Found, &ledger.Item{}) // zero: it was published or dismissed a window ago
-		s := situation{version, firstContent, found.State}
+		s := situation{content, firstContent, found.State}
 		if found.Digest == items[n].Digest {
 			s.stored = parkedContent
 		}
@@ -258,7 +258,7 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			unfit = cmp.Or(problem, unfit)
 		}
 		switch {
-		case version == wire.FirstContent: // nothing is counted, since nothing is written
+		case content == wire.FirstContent: // nothing is counted, since nothing is written
 		case s.stored == wire.FirstContent:
 			result.Conflicts++
 		default:
