@@ -112,7 +112,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		replay := func(version wire.Content, want string) {
 			before := w.table.Items()
 			r := w.replay(p, version)
-			cause := strings.TrimPrefix(errText(r.Err), "intake: that version is not available: ")
+			cause := strings.TrimPrefix(errText(r.Err), "intake: that content is not available: ")
 			if strings.ReplaceAll(cause, id, "ID") != want || r.Outcome != outcomes[want] || r.Done() != (want == "") {
 				t.Errorf("%s, %s: %s: %+v", name, version, cause, r)
 			}
@@ -141,7 +141,7 @@ func errText(err error) string {
 
 // After the parked content was replayed, the ledger has it: the first one cannot be chosen any more.
 func TestAConflictWhoseParkedContentWasReplayed(t *testing.T) {
-	const unavailable = "intake: that version is not available: event "
+	const unavailable = "intake: that content is not available: event "
 	for state, parked := range map[ledger.State]string{ledger.Published: "", ledger.Dismissed: "",
 		ledger.Pending: "redrive publishes or parks it; repeat the replay later",
 		ledger.Parked:  "the parked content is parked as an event of its own: replay or dismiss that event"} {

@@ -46,7 +46,7 @@ func TestTheResultAndTheLineOfAReplay(t *testing.T) {
 		{wire.Decided{Name: d.park(proof.Invalid, nil, pending, newEvent()), Outcome: "pending", Recorded: 1,
 			Pending: 1, Duplicates: 1, Cause: wait}, proof.Invalid, proof.Open},
 		{wire.Decided{Name: d.park(proof.Conflict, [][]byte{other}, other), Outcome: "content-missing",
-			Cause: "a conflict needs a version"},
+			Cause: "a conflict needs a content"},
 			proof.Conflict, proof.Open},
 		{wire.Decided{Name: missing, Cause: missing + ": " + objects.ErrNotFound.Error()},
 			proof.Invalid, proof.Open},
