@@ -201,8 +201,8 @@ func (r Result) Done() bool {
 	return r.Outcome == Accepted || r.Outcome == Conflict && r.ParkedAs.Name != ""
 }
 
-// decideConflict replays the events in conflict of a delivery. With the first content, it checks whether what they are in
-// conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.
+// decideConflict replays the events in conflict of a delivery. With the first content, it checks whether what they
+// are in conflict with is on the bus. In the parked one, it lets redrive publish them in place of what the ledger has.
 func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery payment.Delivery, content wire.Content,
 	now time.Time) Result {
 	items, err := inConflict(p, delivery, now)

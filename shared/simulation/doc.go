@@ -1,8 +1,8 @@
-// Package simulation tests the guarantees of Payhook with simulated histories. shared/README.md has what is counted, and
-// what the simulation assumes.
+// Package simulation tests the guarantees of Payhook with simulated histories. shared/README.md has what is counted,
+// and what the simulation assumes.
 //
-// It runs the code of intake, ledger, bus, keys and proof in virtual time (testing/synctest), with the stores in memory.
-// In a history of some minutes, webhooks are sent and repeated, people replay and dismiss what is parked, and a
+// It runs the code of intake, ledger, bus, keys and proof in virtual time (testing/synctest), with the stores in
+// memory. In a history of some minutes, webhooks are sent and repeated, people replay and dismiss what is parked, and a
 // deployment replaces the functions. Every call of a store, the bus or the key endpoint can fail: with an error or
 // timeout before or after its effect, late, in part, or because the caller ends. Then the faults stop, redrive runs
 // until nothing is pending, and events are counted.
