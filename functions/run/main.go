@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // for usage
 	"errors"
 	"flag"
 	"fmt"
@@ -21,28 +22,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-const usage = `Runs the webhook, redrive and token functions in this process, over stores in memory. A simulated
-payment service has the keys and tokens, and signs.
-
-  payhook-run [FLAG...]    plays webhooks and shows the results in a table; then it receives webhooks
-                           on 127.0.0.1 until Ctrl-C, and serves a page that sends and shows them
-  payhook-run invoke [FLAG...] FUNCTION FILE...
-                           invokes webhook, redrive or token with the event of each file, in order;
-                           another FUNCTION FILE... may follow
-
-invoke signs the event of a webhook now, except with --as-is and --base-url. "PARKED" in an event
-of redrive is the name of what was parked last.
-
-The settings are those of infra/settings.json below the current folder, if it exists, without baseUrl
-and authUrl.
-With --auth-url, the client id and secret are PAYHOOK_CLIENT_ID and PAYHOOK_CLIENT_SECRET of the
-environment, or are asked for.
-
-Status: 0; 1 if a result of the table is not as expected, or if a function failed; 2 for a wrong
-flag, argument or setting. An HTTP status such as 401 is an answer, not a failure.
-
-Flags:
-`
+//go:embed usage.txt
+var usage string
 
 // usageError is an error of who calls the program.
 type usageError struct{ error }

@@ -9,6 +9,7 @@ package local
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"maps"
 	"os"
@@ -26,71 +27,36 @@ import (
 // Command returns the command local, with the commands that start, use and end the local run below it.
 func Command(p *cli.Program, t *stack.Stack) *cobra.Command {
 	o := &options{given: map[string]string{}}
-	up := o.command(p, background, &cobra.Command{
-		Use:   "up",
-		Short: "Start everything in the background",
-		Long: `Starts an emulator of AWS and a simulated payment service, deploys Payhook and a consumer
-with the CDK, and returns when everything is up. The file .local/up.json then says where,
-and the other commands use it with --local. If everything is up already, it only says so:
-to run changed code, end it with down first.
-
-Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of
-infra/settings.json.
-
-Status 1: a step failed.
-
-With --json, the content of .local/up.json.`,
-		Example: "  payhook local up\n  payhook local up -c successStatus=204",
-	})
+	up := o.command(p, "up", "Start everything in the background", background)
 	o.register(up)
-	return cli.Group("local", "Run Payhook on this machine", up,
-		o.command(p, down, &cobra.Command{
-			Use:   "down",
-			Short: "End what up has started",
-			Long: `Ends what "payhook local up" has started in this project. It is no error if nothing is
-running.
-
-With --json, one document: ended.`,
-			Example: "  payhook local down",
-		}),
-		o.command(p, environment, &cobra.Command{
-			Use:   "env",
-			Short: "Print the environment of programs that use the local run",
-			Long: `Prints commands for bash, zsh and sh that set the variables with which the AWS CLI, the
-CDK and programs that use an AWS SDK call the emulator instead of AWS, and those of the
-example events/client: BASE_URL, and TOKEN_SECRET or TOKEN_PARAMETER. They unset profiles
-and other endpoints. The credentials are those of the emulator, which are not secret.
-
-  eval "$(payhook local env)"
-
-They are for this local run: another one has other addresses.
-
-Status 1: nothing is up.
-
-With --json, one document: the variables by their names.`,
-			Example: "  payhook local env",
-		}), sendCommand(p, t))
+	local := cli.Group("local", "Run Payhook on this machine", up,
+		o.command(p, "down", "End what up has started", down),
+		o.command(p, "env", "Print the environment of programs that use the local run", environment),
+		sendCommand(p, t))
+	cli.AddHelp(local, helps)
+	return local
 }
 
-// command completes a command that takes no arguments, is for this project and never for AWS.
-func (o *options) command(p *cli.Program, do func(context.Context, *cli.Program, options) error,
-	cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+//go:embed *.txt
+var helps embed.FS
+
+// command returns a command that takes no arguments, is for this project and never for AWS.
+func (o *options) command(p *cli.Program, use, short string,
+	do func(context.Context, *cli.Program, options) error) *cobra.Command {
+	run := func(cmd *cobra.Command, _ []string) error {
 		if err := cli.NoTargetFlags(cmd); err != nil {
 			return err
 		}
 		if err := o.complete(p); err != nil {
 			return cli.Usage("%w", err)
 		}
-		// A second Ctrl-C must not end this program before it has ended what it
-		// started.
+		// A second Ctrl-C must not end this program before it has ended what it started.
 		further := make(chan os.Signal, 1)
 		signal.Notify(further, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		defer signal.Stop(further)
 		return withDisk(do(cmd.Context(), p, *o), o.top, 300) // the CDK's library takes 221
 	}
-	return cmd
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: run}
 }
 
 // withDisk adds to an error that the disk of a folder has less than a number of MB free. What programs write about a

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
@@ -193,8 +192,8 @@ func TestTheServiceFollowsTheSettings(t *testing.T) {
 	given := func(args ...string) map[string]string {
 		t.Helper()
 		o := &options{given: map[string]string{}}
-		cmd := o.command(&cli.Program{}, func(context.Context, *cli.Program, options) error { return nil },
-			&cobra.Command{})
+		cmd := o.command(&cli.Program{}, "up", "",
+			func(context.Context, *cli.Program, options) error { return nil })
 		o.register(cmd)
 		cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 		if err := cmd.ExecuteContext(t.Context()); err != nil {

@@ -22,30 +22,6 @@ import (
 func sendCommand(p *cli.Program, t *stack.Stack) *cobra.Command {
 	return &cobra.Command{
 		Use: "send [JSON]", Short: "Send signed webhooks",
-		Long: `Has the simulated payment service sign a webhook and send it to a stack of the local run,
-as the settings of the local run say, and prints the answer. Without JSON, it has one new
-event. The members of the JSON object:
-
-  events, amount, currency  the number of new events, and what each has
-  kind         duplicate sends the last delivery again, and conflict its first event
-               with another amount. The others are not authentic: signature, payload,
-               timestamp or keyid is changed after signing; wrong-key or unknown-key
-               signs; signature-missing, or signature-, timestamp- or keyid-repeated
-  age          of the timestamp, such as "10m"; "-10m" is in the future
-  certificate  what is wrong with the client certificate, such as none or expired
-  payload, contentType, method, header, url  of the request; payload is Base64
-
-The control endpoint of the service takes the same as "send", rotates the key, and makes
-its endpoints fail (down, hang-up, slow, status, garbage; "" ends it):
-
-  curl -d '{"faults": {"keys": "down"}, "rotate": true, "send": {}}' $BASE_URL/control
-
-Status 1: the webhook was not answered with 2xx.
-
-With --json, the document that the endpoint answers: keyId, faults, status, body.`,
-		Example: "  payhook local send\n" +
-			`  payhook local send '{"events": 25, "amount": 2500000.00, "currency": "EUR"}'` + "\n" +
-			`  payhook local send '{"kind": "signature"}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.NoTargetFlags(cmd, "local", "stack", "id"); err != nil {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -128,6 +129,22 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, RunE: group}
 	cmd.AddCommand(commands...)
 	return cmd
+}
+
+// AddHelp adds the descriptions and examples in text files to the commands below root. A file has the name of its
+// command below payhook, with hyphens.
+func AddHelp(root *cobra.Command, texts fs.FS) {
+	files, _ := fs.Glob(texts, "*.txt")
+	for _, file := range files {
+		name := strings.ReplaceAll(strings.TrimSuffix(file, ".txt"), "-", " ")
+		cmd, _, err := root.Find(strings.Fields(strings.TrimPrefix(name, root.Name())))
+		if err != nil || !strings.HasSuffix(cmd.CommandPath(), name) {
+			panic(file + ": there is no such command")
+		}
+		text, _ := fs.ReadFile(texts, file)
+		description, examples, _ := strings.Cut(string(text), "\nExamples:\n")
+		cmd.Long, cmd.Example = strings.TrimSpace(description), strings.TrimRight(examples, "\n")
+	}
 }
 
 // group is what a command does that only has other commands below it.

@@ -11,8 +11,6 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"io/fs"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
@@ -54,28 +52,12 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
 		p.evidenceCommand(), p.reconcileCommand())
-	addHelp(root)
+	cli.AddHelp(root, helps)
 	return root
 }
 
-// helps are the descriptions and examples of commands, by their names below payhook, with hyphens.
-//
 //go:embed *.txt
 var helps embed.FS
-
-func addHelp(root *cobra.Command) {
-	files, _ := fs.Glob(helps, "*.txt")
-	for _, file := range files {
-		name := strings.ReplaceAll(strings.TrimSuffix(file, ".txt"), "-", " ")
-		cmd, _, err := root.Find(strings.Fields(strings.TrimPrefix(name, root.Name())))
-		if err != nil || !strings.HasSuffix(cmd.CommandPath(), name) {
-			panic(file + ": there is no such command")
-		}
-		text, _ := fs.ReadFile(helps, file)
-		description, examples, _ := strings.Cut(string(text), "\nExamples:\n")
-		cmd.Long, cmd.Example = strings.TrimSpace(description), strings.TrimRight(examples, "\n")
-	}
-}
 
 // on returns what a command does with the stack that is meant.
 func (p *program) on(do func(context.Context, *connected, []string) error) func(*cobra.Command, []string) error {
