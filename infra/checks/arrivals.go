@@ -47,8 +47,7 @@ func NewArrivals(config aws.Config, queues map[string]string) *Arrivals {
 	return &Arrivals{api: sqs.NewFromConfig(config), queues: queues}
 }
 
-// receive receives messages of each queue once, deletes them, and returns their number. It waits for one in each
-// queue.
+// receive receives messages of each queue once, deletes them, and returns their number. It waits for one in each queue.
 func (a *Arrivals) receive(ctx context.Context, seconds int32) (n int, err error) {
 	for rule, queue := range a.queues {
 		out, err := a.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10,

@@ -59,8 +59,7 @@ func ServiceOptions(values map[string]string) (paymenttest.Options, error) {
 	}, errors.Join(errTimestamp, errKeyID)
 }
 
-// Certificates are further client certificates of the payment service. In the zero value, the
-// settings name none.
+// Certificates are further client certificates of the payment service. In the zero value, the settings name none.
 type Certificates struct {
 	Next    tls.Certificate // the next one, which is pinned already
 	Revoked tls.Certificate // its key is pinned and revoked

@@ -28,8 +28,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// maxPayload is a quota in bytes (AWS, "Quotas for configuring and running an HTTP API in API
-// Gateway").
+// maxPayload is a quota in bytes (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
 const maxPayload = 10 << 20
 
 // httpAPI is an HTTP API on its custom domain, as the construct deploys it: with a route for the path / and each
@@ -39,8 +38,7 @@ type httpAPI struct {
 	ID       string
 	Function string        // the function behind it, with its qualifier
 	Timeout  time.Duration // 0: 30 s, the longest
-	// Truststore holds CA certificates in PEM. Without them, clients need no
-	// certificate.
+	// Truststore holds CA certificates in PEM. Without them, clients need no certificate.
 	Truststore []byte
 }
 

@@ -1,6 +1,5 @@
-// Package local runs Payhook on this machine: it deploys the real stack with the real CDK
-// into MiniStack, an emulator of AWS, with the stack of a consumer and a simulated payment
-// service beside it.
+// Package local runs Payhook on this machine: it deploys the real stack with the real CDK into MiniStack, an emulator
+// of AWS, with the stack of a consumer and a simulated payment service beside it.
 //
 // Everything that it starts ends with it: after Ctrl-C, SIGTERM, a closed terminal or a
 // failed step, and at the start of the next run if it was killed. It listens on free ports

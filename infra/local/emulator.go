@@ -64,10 +64,9 @@ func prepare(ctx context.Context, top string, p *Progress) error {
 	return runGroup(ctx, install)
 }
 
-// StartEmulator starts an emulator with the patches of the folder ministack, and bootstraps it for the
-// CDK. Its files are in the folder state, for which Prepare was called. The functions call
-// the AWS APIs at what forFunctions returns for the endpoint of the emulator, or at the latter if it
-// is nil. The caller must Stop it; it loses its data.
+// StartEmulator starts an emulator with the patches of the folder ministack, and bootstraps it for the CDK. Its files
+// are in the folder state, for which Prepare was called. The functions call the AWS APIs at what forFunctions returns
+// for the endpoint of the emulator, or at the latter if it is nil. The caller must Stop it; it loses its data.
 func StartEmulator(ctx context.Context, top, state string, forFunctions func(string) string) (*Emulator, error) {
 	port, err := freePort()
 	if err != nil {
@@ -204,8 +203,7 @@ func CDKEnvironment(top string) []string {
 	)
 }
 
-// Synth writes the templates of the CDK app in a folder to the folder out of the state, whose
-// path it returns.
+// Synth writes the templates of the CDK app in a folder to the folder out of the state, whose path it returns.
 func (c *CDK) Synth(ctx context.Context, folder, out string, values map[string]string) (string, error) {
 	assembly := filepath.Join(c.State, out)
 	args := []string{"synth", "--quiet", "--output", assembly}

@@ -26,8 +26,7 @@ type options struct {
 	state    string            // the folder of all files that are written; below .local
 	settings map[string]string // by their keys; the defaults for those that are missing
 	given    map[string]string // those of settings that the user gave
-	// forFunctions returns the endpoint of the AWS APIs for the functions, given that of the
-	// emulator. nil: the latter.
+	// forFunctions returns the endpoint of the AWS APIs for the functions, given that of the emulator. nil: the latter.
 	forFunctions func(string) string
 	progress     *Progress
 }
@@ -168,8 +167,7 @@ const (
 	// localDomain is the domain of the endpoint where none is given. Clients of this machine
 	// use 127.0.0.1, so it is not resolved.
 	localDomain = "webhooks.payhook.test"
-	// localCertificate stands for the server certificate in ACM, which the emulator does not
-	// read.
+	// localCertificate stands for the server certificate in ACM, which the emulator does not read.
 	localCertificate = "arn:aws:acm:" + Region + ":" + Account +
 		":certificate/11111111-2222-3333-4444-555555555555"
 )

@@ -1,5 +1,4 @@
-// Package stack says where the parts of one Payhook are: of a stack in AWS, or of
-// the local run.
+// Package stack says where the parts of one Payhook are: of a stack in AWS, or of the local run.
 //
 // The local run writes its [Stack] to a file when everything is up, and removes the
 // file when it ends. A reader gets a whole file or none.
@@ -60,9 +59,8 @@ type Stack struct {
 	FullName string `json:"-"`
 
 	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
-	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
-	// --key of curl. They are for an https WebhookURL of the local run; the last two, if
-	// it asks for client certificates of the simulated service.
+	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and --key of curl. They are for an
+	// https WebhookURL of the local run; the last two, if it asks for client certificates of the simulated service.
 	ServerCA    string `json:"serverCa,omitempty"`
 	ClientCert  string `json:"clientCert,omitempty"`
 	ClientKey   string `json:"clientKey,omitempty"`
@@ -103,9 +101,8 @@ type Output struct {
 // DefaultID is the id of the construct whose outputs have no id in their keys.
 const DefaultID = "Default"
 
-// SetOutputs fills in what the outputs of the stack name for the construct with an id. The id
-// can be "" if the stack has one construct. Other outputs of the stack do not matter. Errors
-// say what to do.
+// SetOutputs fills in what the outputs of the stack name for the construct with an id. The id can be "" if the stack
+// has one construct. Other outputs of the stack do not matter. Errors say what to do.
 func (d *Stack) SetOutputs(outputs map[string]string, id string) error {
 	ids := idsIn(outputs)
 	if id == "" && len(ids) == 1 {
@@ -182,8 +179,7 @@ func (d *Stack) Token() *token.Reader {
 	return token.NewReader(tokenstore.Source(d.AWS, d.TokenParameter, d.TokenSecret))
 }
 
-// Setting returns the text of a setting in the local run, and its default for another
-// deployment.
+// Setting returns the text of a setting in the local run, and its default for another deployment.
 func (d *Stack) Setting(key string) string { return settings.TextOf(d.Settings, key) }
 
 // S3 returns a client.
@@ -307,8 +303,7 @@ func Read(top string) (*Stack, error) {
 // Remove removes the file of the local run below top.
 func Remove(top string) { os.Remove(filepath.Join(top, Path)) }
 
-// AccessKey is the id and the secret of the access key that is the root of the
-// emulator's account.
+// AccessKey is the id and the secret of the access key that is the root of the emulator's account.
 const AccessKey = "test"
 
 // Direct is a client for servers of this machine that uses no proxy.

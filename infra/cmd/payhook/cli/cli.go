@@ -1,9 +1,7 @@
-// Package cli has what all commands of payhook share: where they read and write,
-// the flag --json, and the exit status.
+// Package cli has what all commands of payhook share: where they read and write, the flag --json, and the exit status.
 //
-// It guarantees one convention: results go to standard output, everything else to
-// standard error; an error that is found before a command starts to work ends
-// with the status [StatusUsage].
+// It guarantees one convention: results go to standard output, everything else to standard error; an error that is
+// found before a command starts to work ends with the status [StatusUsage].
 package cli
 
 import (
@@ -163,8 +161,7 @@ func group(cmd *cobra.Command, args []string) error {
 	return Usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), similar)
 }
 
-// Run runs the command that args name below root, prints its error, and returns
-// the exit status.
+// Run runs the command that args name below root, prints its error, and returns the exit status.
 func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	// Without it, cobra answers an unknown command in its own way.
 	root.Args = cobra.ArbitraryArgs
@@ -207,8 +204,7 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// Usage returns an error that ends the program with [StatusUsage]. It may be used
-// only if nothing was done.
+// Usage returns an error that ends the program with [StatusUsage]. It may be used only if nothing was done.
 func Usage(format string, args ...any) error {
 	return &statusError{fmt.Errorf(format, args...), StatusUsage}
 }
@@ -226,9 +222,8 @@ func Unreachable(err error) error {
 	return &statusError{err, StatusUnreachable}
 }
 
-// Confirm asks the person at the terminal. It returns an error of usage unless the
-// answer is yes, or if nobody is there; with the flag --yes, a command does not
-// call it.
+// Confirm asks the person at the terminal. It returns an error of usage unless the answer is yes, or if nobody is
+// there; with the flag --yes, a command does not call it.
 func (p *Program) Confirm(ctx context.Context, question string) error {
 	if !p.Terminal {
 		return Usage("%s Nobody is at a terminal to answer: --yes answers yes. Nothing was done", question)

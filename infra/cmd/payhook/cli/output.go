@@ -225,8 +225,7 @@ func Readable(d time.Duration) string {
 // zero matches smaller units that are zero.
 var zero = regexp.MustCompile(`([dhm])(?:0[hms])+$`)
 
-// Plain is text from outside, quoted if it has control characters, which a terminal
-// would interpret.
+// Plain is text from outside, quoted if it has control characters, which a terminal would interpret.
 func Plain(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -137,9 +137,8 @@ func (o *logsOptions) write(e entry) error {
 	return o.p.WriteLine(members)
 }
 
-// routine reports whether the entry is one that Lambda writes for every invocation that
-// ends well: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
-// REPORT has a status if it does not.
+// routine reports whether the entry is one that Lambda writes for every invocation that ends well. REPORT has a status
+// if it does not: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
 func (e entry) routine() bool {
 	begins := func(text string) bool { return strings.HasPrefix(e.Text, text) }
 	return slices.ContainsFunc([]string{"START RequestId:", "END RequestId:", "INIT_START "}, begins) ||
@@ -193,9 +192,8 @@ func logEvents(ctx context.Context, client *cloudwatchlogs.Client, group, filter
 // not arrive in the order of their timestamps.
 const overlap = 2 * time.Minute
 
-// tail reads log groups from a time on, and returns each log event once. It compares
-// times of the logs with each other only, so the clock of this computer does not matter.
-// It is not safe for concurrent use.
+// tail reads log groups from a time on, and returns each log event once. It compares times of the logs with each other
+// only, so the clock of this computer does not matter. It is not safe for concurrent use.
 type tail struct {
 	client *cloudwatchlogs.Client
 	groups map[string]string
@@ -255,8 +253,7 @@ func (t *tail) follow(ctx context.Context, say func(string), show func([]entry) 
 	}
 }
 
-// notAccepted are the requests with the same deliveryId, or the request without one, that were not
-// answered 2xx.
+// notAccepted are the requests with the same deliveryId, or the request without one, that were not answered 2xx.
 type notAccepted struct {
 	First      time.Time `json:"first"`
 	Last       time.Time `json:"last"`
