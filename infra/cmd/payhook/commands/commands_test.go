@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"context"
 	"encoding/base64"
 	"strings"
 	"testing"
@@ -108,8 +107,7 @@ func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 		"keys --reason why --drop " + id, "replay --all", "replay 0b7e", "dismiss --all --reason why", "keys",
 	} {
 		w := newWorld(t)
-		w.down = true
-		w.parking.Fails = func(context.Context, string, string) error { return errDown }
+		w.missing, w.change = "InternalServerError", func(s *connected) { *s = *connect(s.Stack) }
 		w.redrive = func(wire.RedriveRequest) (string, error) { return "", errDown }
 		out, err := w.expect(cli.StatusUnreachable, strings.Fields(call)...)
 		if out != "" || !strings.HasPrefix(err, "payhook: ") {

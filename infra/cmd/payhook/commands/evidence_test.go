@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -84,8 +85,12 @@ func encoded(t testing.TB, r proof.Proof) []byte {
 // served returns a world whose AWS has a bucket with evidence, which is also that of the usual variables.
 func served(t *testing.T, b bucket) *world {
 	w := newWorld(t)
-	w.bucket, w.at.EvidenceBucket = b, "evidence-1"
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": *w.at.AWS.BaseEndpoint, "AWS_REGION": "eu-north-1",
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w.bucket.ServeHTTP(out, r)
+	}))
+	t.Cleanup(server.Close)
+	w.bucket, w.at.EvidenceBucket, w.at.AWS.BaseEndpoint = b, "evidence-1", &server.URL
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-north-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1",
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
 		t.Setenv(name, value)

@@ -110,8 +110,9 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"a client certificate": {"authentication=mtls", unchanged, cli.StatusUsage, "authentication is mtls"},
 		"a bearer": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.at.TokenSecret = "" }, cli.StatusUnreachable,
 			"was not asked: keyEndpointAuth is bearer, and the stack has tokenStore=none"},
-		"a token that may not be read": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.noToken = true },
-			cli.StatusUnreachable, "was not asked: it needs the access token, which AskWithToken of policy.json " +
+		"a token that may not be read": {"keyEndpointAuth=bearer",
+			func(_ *call, w *world) { w.denied = "GetSecretValue" }, cli.StatusUnreachable,
+			"was not asked: it needs the access token, which AskWithToken of policy.json " +
 				"allows to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {
 		c, w := sent(t), newWorld(t)

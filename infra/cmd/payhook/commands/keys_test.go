@@ -162,7 +162,7 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
-	w.noToken = true
+	w.denied = "GetSecretValue"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "the key endpoint was not asked: ", "AskWithToken", "GetSecretValue: AccessDeniedException")
 	_, said := w.expect(cli.StatusUsage, "keys", id, "--drop", "--reason", "x")

@@ -2,38 +2,31 @@ package commands
 
 import (
 	"context"
-	"encoding/json/v2"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 )
 
 // cloudWatch has the log groups of the functions, which are named /logs/webhook and so on. A page has two events, and
-// each third page is empty. It is not safe for concurrent use.
+// each third page is empty.
 type cloudWatch struct {
-	events map[string][]event // by the function
+	events []types.FilteredLogEvent // the stream has the name of the function
 	pages  int
-	starts []int64 // of the readings
-	// fail, if set, answers with a status, unless it is 0, by the number of pages before it.
-	fail func(function string, page int) (status int, code string)
-}
-
-type event struct {
-	ID        string `json:"eventId"`
-	Timestamp int64  `json:"timestamp"`
-	Message   string `json:"message"`
+	starts []int64                               // of the readings
+	fail   func(function string, page int) error // by the number of pages before it; nil: none fails
 }
 
 // add adds a log event of the webhook function, at so many seconds after noon.
@@ -42,69 +35,51 @@ func (c *cloudWatch) add(seconds int, message string) {
 }
 
 func (c *cloudWatch) log(function string, at time.Time, message string) {
-	if c.events == nil {
-		c.events = map[string][]event{}
-	}
-	all := append(c.events[function], event{fmt.Sprint(function, len(c.events[function])), at.UnixMilli(), message})
-	slices.SortStableFunc(all, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
-	c.events[function] = all
+	c.events = append(c.events, types.FilteredLogEvent{EventId: aws.String(uuid.New().String()),
+		LogStreamName: &function, Timestamp: aws.Int64(at.UnixMilli()), Message: &message})
+	slices.SortStableFunc(c.events, func(a, b types.FilteredLogEvent) int { return int(*a.Timestamp - *b.Timestamp) })
 }
 
-func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		LogGroupName, FilterPattern, NextToken string
-		StartTime                              int64
-	}
-	err := json.UnmarshalRead(r.Body, &in, json.MatchCaseInsensitiveNames(true))
-	function, known := strings.CutPrefix(in.LogGroupName, "/logs/")
-	status, code := 0, ""
-	switch pattern := strings.TrimPrefix(in.FilterPattern, "{ $.msg = "); {
+func (c *cloudWatch) filter(in *cloudwatchlogs.FilterLogEventsInput) (*cloudwatchlogs.FilterLogEventsOutput, error) {
+	function, known := strings.CutPrefix(*in.LogGroupName, "/logs/")
+	pattern, ofMessages := strings.CutPrefix(aws.ToString(in.FilterPattern), "{ $.msg = ")
+	var err error
+	switch {
 	case !known:
-		status, code = http.StatusBadRequest, "ResourceNotFoundException"
-	case err != nil || pattern != in.FilterPattern && !strings.HasPrefix(pattern, strconv.Quote(function)) &&
+		err = refused(http.StatusBadRequest, "ResourceNotFoundException")
+	case ofMessages && !strings.HasPrefix(pattern, strconv.Quote(function)) &&
 		!(function == "redrive" && strings.HasPrefix(pattern, `"replay"`)):
-		status, code = http.StatusBadRequest, fmt.Sprintf("%s: %s %v", function, pattern, err)
+		err = refused(http.StatusBadRequest, fmt.Sprintf("%s: %s", function, pattern))
 	case c.fail != nil:
-		status, code = c.fail(function, c.pages)
+		err = c.fail(function, c.pages)
 	}
-	if c.pages++; status != 0 {
-		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
-		return
+	if c.pages++; err != nil {
+		return nil, err
 	}
-	if in.NextToken == "" {
-		c.starts = append(c.starts, in.StartTime)
+	if in.NextToken == nil {
+		c.starts = append(c.starts, *in.StartTime)
 	}
-	var out struct {
-		Events    []event `json:"events"`
-		NextToken string  `json:"nextToken,omitempty"`
-	}
-	skip, _ := strconv.Atoi(in.NextToken)
-	before := func(e event) bool { return e.Timestamp < in.StartTime }
-	rest := slices.DeleteFunc(slices.Clone(c.events[function]), before)
+	skip, _ := strconv.Atoi(aws.ToString(in.NextToken))
+	rest := slices.DeleteFunc(slices.Clone(c.events), func(e types.FilteredLogEvent) bool {
+		return *e.LogStreamName != function || *e.Timestamp < *in.StartTime
+	})
 	rest = rest[min(skip, len(rest)):]
 	n := min(len(rest), 2)
 	if c.pages%3 == 0 {
 		n = 0
 	}
-	if out.Events = rest[:n]; n < len(rest) {
-		out.NextToken = strconv.Itoa(skip + n)
+	out := &cloudwatchlogs.FilterLogEventsOutput{Events: rest[:n]}
+	if n < len(rest) {
+		out.NextToken = aws.String(strconv.Itoa(skip + n))
 	}
-	json.MarshalWrite(w, out)
+	return out, nil
 }
 
-// Do implements [aws.HTTPClient], for tests in a bubble.
-func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	c.ServeHTTP(w, r)
-	return w.Result(), nil
-}
-
-func (c *cloudWatch) tail() *tail {
-	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
-		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
+func (c *cloudWatch) tail(t *testing.T) *tail {
+	w := newWorld(t)
+	w.logs = c
 	groups := map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive"}
-	return &tail{client, groups, noon, map[string]time.Time{}}
+	return &tail{cloudwatchlogs.NewFromConfig(w.at.AWS), groups, noon, map[string]time.Time{}}
 }
 
 func texts(entries []entry) string {
@@ -117,7 +92,7 @@ func texts(entries []entry) string {
 
 func TestEachLogEventIsReturnedOnce(t *testing.T) {
 	c := &cloudWatch{}
-	tail := c.tail()
+	tail := c.tail(t)
 	c.add(-1, "before")
 	for _, step := range []struct {
 		seconds int
@@ -156,7 +131,7 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 		ctx, cancel := context.WithCancel(t.Context())
 		var all []entry
 		reading := 0
-		err = c.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
+		err = c.tail(t).follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
 			all = append(all, entries...)
 			if reading++; reading > readings {
 				cancel()
@@ -175,11 +150,11 @@ func TestNothingIsMissedAfterAnOutage(t *testing.T) {
 	for _, text := range []string{"a", "b", "c"} {
 		c.add(0, text)
 	}
-	c.fail = func(function string, page int) (status int, code string) {
+	c.fail = func(function string, page int) error {
 		if function == "redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
-			return http.StatusServiceUnavailable, "InternalError"
+			return refused(http.StatusServiceUnavailable, "InternalError")
 		}
-		return 0, ""
+		return nil
 	}
 	shown, said, err := followed(t, c, 60, func(reading int) {
 		if reading%10 == 0 {
@@ -199,7 +174,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 		"ThrottlingException": false} {
 		c := &cloudWatch{}
 		_, said, err := followed(t, c, 3, func(int) {
-			c.fail = func(string, int) (int, string) { return http.StatusBadRequest, code }
+			c.fail = func(string, int) error { return refused(http.StatusBadRequest, code) }
 		})
 		if rejects && (err == nil || !strings.Contains(err.Error(), code)) || !rejects && err != nil ||
 			strings.Contains(said, "trying again") == rejects {
@@ -315,11 +290,11 @@ func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
 	for failing := range 4 {
 		c := &cloudWatch{}
 		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
-		c.fail = func(string, int) (int, string) {
+		c.fail = func(string, int) error {
 			if len(c.starts) < failing {
-				return 0, ""
+				return nil
 			}
-			return http.StatusBadRequest, "AccessDeniedException"
+			return refused(http.StatusBadRequest, "AccessDeniedException")
 		}
 		if out, stderr, status := callLogs(t, c, "--not-accepted"); status != cli.StatusUnreachable || out != "" ||
 			!strings.Contains(stderr, "AccessDenied") {

@@ -64,18 +64,20 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["Payhook_Reports-parked"] = types.StateValueAlarm
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
-		"left to redrive, and no alarm": {func(w *world) { w.add(ledger.Pending, time.Hour) }, "healthy",
+		"left to redrive, and no alarm": {func(w *world) { w.insert(ledger.Pending, w.newItem(time.Hour)) }, "healthy",
 			"pending   ok         1 event, the oldest for 1h; redrive: it has logged nothing for 3m\n"},
-		"under way": {func(w *world) { w.add(ledger.Pending, time.Second) }, "healthy",
+		"under way": {func(w *world) { w.insert(ledger.Pending, w.newItem(time.Second)) }, "healthy",
 			"pending   ok         1 event, the oldest for 1s"},
 		"published since": {func(w *world) {
-			i := w.add(ledger.Pending, time.Hour)
+			i := w.insert(ledger.Pending, w.newItem(time.Hour))
 			w.table.Lag(true)
 			w.table.Delete(w.t.Context(), i.EventID)
 		}, "healthy", "pending   ok         nothing is pending\n"},
 		"damaged": {func(w *world) {
-			w.add(ledger.Pending, 2*time.Second, func(i *ledger.Item) { i.Err = errors.New("no attempts") })
-			w.add(ledger.Pending, time.Second)
+			i := w.newItem(2 * time.Second)
+			i.Err = errors.New("no attempts")
+			w.insert(ledger.Pending, i)
+			w.insert(ledger.Pending, w.newItem(time.Second))
 		}, "NOT HEALTHY", "pending   attention  2 events, the oldest for 2s, 1 damaged; redrive: it has logged " +
 			"nothing for 3m\n" +
 			"                       payhook logs redrive --since 1h --stack Bank --region r\n"},
@@ -83,15 +85,15 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.put(proof.Proof{Reason: proof.Invalid})
 			w.put(proof.Proof{Reason: proof.Conflict})
 		}, "NOT HEALTHY", "parked    attention  0 events, 1 invalid, 1 conflict open\n"},
-		"a parked event": {func(w *world) { w.add(ledger.Parked, time.Hour) }, "NOT HEALTHY",
+		"a parked event": {func(w *world) { w.insert(ledger.Parked, w.newItem(time.Hour)) }, "NOT HEALTHY",
 			"parked    attention  1 event, 0 invalid, 0 conflicts open\n"},
-		"a parked event is not pending": {func(w *world) { w.add(ledger.Parked, time.Hour) }, "NOT HEALTHY",
-			"pending   ok         nothing is pending\n"},
-		"a parked claim check": {func(w *world) { w.add(ledger.Parked, time.Hour, large) }, "NOT HEALTHY",
+		"a parked event is not pending": {func(w *world) { w.insert(ledger.Parked, w.newItem(time.Hour)) },
+			"NOT HEALTHY", "pending   ok         nothing is pending\n"},
+		"a parked claim check": {func(w *world) { w.insert(ledger.Parked, w.newItem(time.Hour, large)) }, "NOT HEALTHY",
 			"1 event, 0 invalid, 0 conflicts open\n"},
 		"a parked claim check whose event ends soon": {func(w *world) {
 			w.setting = map[string]string{"PAYHOOK_LARGE_EVENT_RETENTION": "20d"}
-			w.add(ledger.Parked, time.Hour, large)
+			w.insert(ledger.Parked, w.newItem(time.Hour, large))
 		}, "NOT HEALTHY", " (in 19d23h)\n"},
 		"anybody can have sent a rejected webhook": {func(w *world) {
 			w.put(proof.Proof{Reason: proof.Rejected, Request: &proof.RejectedRequest{Outcome: "x"}})
@@ -157,11 +159,11 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			}
 		}, "healthy", "401 in the last 3m: 14 key-unknown, and more that were not read"},
 		"redrive fails": {func(w *world) {
-			w.add(ledger.Pending, time.Hour)
+			w.insert(ledger.Pending, w.newItem(time.Hour))
 			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive","cause":"PutEvents: denied"}`)
 		}, "healthy", "pending   ok         1 event, the oldest for 1h; redrive: PutEvents: denied\n"},
 		"redrive works": {func(w *world) {
-			w.add(ledger.Pending, time.Second)
+			w.insert(ledger.Pending, w.newItem(time.Second))
 			w.log("redrive", `{"msg":"redrive","cause":"old"}`, `{"msg":"redrive"}`)
 		}, "healthy", "pending   ok         1 event, the oldest for 1s\n"},
 		"nothing pending, no reading": {func(w *world) { w.denied = "FilterLogEvents of redrive" }, "healthy",
@@ -233,10 +235,11 @@ func TestAPartThatFailsHidesNoOther(t *testing.T) {
 		}, "parked: "},
 		"FilterLogEvents of token":   {nil, "token: "},
 		"FilterLogEvents of webhook": {nil, "webhooks: "},
-		"FilterLogEvents of redrive": {func(w *world) { w.add(ledger.Pending, time.Second) }, "pending: "},
-		"GetMetricData":              {nil, "webhooks: "},
-		"DescribeAlarms":             {nil, "alarms: "},
-		"ListStackResources":         {nil, "alarms: "},
+		"FilterLogEvents of redrive": {func(w *world) { w.insert(ledger.Pending, w.newItem(time.Second)) },
+			"pending: "},
+		"GetMetricData":      {nil, "webhooks: "},
+		"DescribeAlarms":     {nil, "alarms: "},
+		"ListStackResources": {nil, "alarms: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -365,15 +368,6 @@ func TestOutputsAreShownWithTheirMeaning(t *testing.T) {
 	}
 }
 
-// add inserts an event that was recorded that long ago.
-func (w *world) add(state ledger.State, age time.Duration, change ...func(*ledger.Item)) ledger.Item {
-	i := w.newItem(age)
-	for _, c := range change {
-		c(&i)
-	}
-	return w.insert(state, i)
-}
-
 func large(i *ledger.Item) { i.Large = true }
 
 func tried(i *ledger.Item) { i.Attempts = 1 }
@@ -382,10 +376,10 @@ func tried(i *ledger.Item) { i.Attempts = 1 }
 func TestTheOldestEventsAreListed(t *testing.T) {
 	w := newWorld(t)
 	for range mostListed {
-		w.add(ledger.Pending, time.Second)
+		w.insert(ledger.Pending, w.newItem(time.Second))
 	}
 	none, _ := w.status()
-	old := w.add(ledger.Pending, 2*time.Second, tried)
+	old := w.insert(ledger.Pending, w.newItem(2*time.Second, tried))
 	out, _ := w.status()
 	want := []waiting{{old.RecordedAt, old.LeasedUntil, 1, old.EventID, old.DeliveryID, ""}}
 	got := w.document().Oldest

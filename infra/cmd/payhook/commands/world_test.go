@@ -9,10 +9,11 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"uuid"
@@ -22,8 +23,16 @@ import (
 	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	logstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
@@ -49,24 +58,22 @@ type world struct {
 	parking     objects.Memory
 	largeEvents objects.Memory
 	evidence    objects.Memory
-	bucket      bucket // with versions, in S3; nil: none
+	bucket      bucket // with versions, in S3
 	at          stack.Stack
-	down        bool                  // the tables
-	noToken     bool                  // it may not be read
-	requests    []wire.RedriveRequest // of the redrive function, in order
-	// redrive answers them; an error is one of Lambda. nil: it accepts everything.
-	redrive func(wire.RedriveRequest) (payload string, err error)
-	setting map[string]string // of the functions, by the environment variables
+	requests    []wire.RedriveRequest                                 // of the redrive function, in order
+	redrive     func(wire.RedriveRequest) (payload string, err error) // answers them; an error is one of Lambda
+	setting     map[string]string                                     // of the functions, by the environment variables
 
 	logs    *cloudWatch
-	lists   int                         // calls that list versions
-	missing string                      // the code of AWS for what does not exist any more
 	metrics map[string]float64          // the values, by dimension, a space, and name
 	alarms  map[string]types.StateValue // of all stacks; those of API Gateway are on the metric of its id
 	named   []string                    // the alarms of the stack; nil: all
+	mu      sync.Mutex                  // serializes the calls of AWS
 	denied  string                      // the operation that is denied
+	missing string                      // the code of AWS for stores that do not exist any more
 	change  func(*connected)            // of the deployment; nil: none
 	gets    int                         // calls of the ledger
+	lists   int                         // calls that list versions
 
 	answer   io.Reader // what the person types
 	terminal bool
@@ -74,88 +81,101 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: noon, answer: strings.NewReader(""), ctx: t.Context(),
+	w := &world{t: t, now: noon, redrive: accepts, logs: &cloudWatch{}, answer: strings.NewReader(""), ctx: t.Context(),
 		metrics: map[string]float64{"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
-			"Payhook-token-life": types.StateValueOk}}
-	w.logs = &cloudWatch{fail: func(function string, _ int) (status int, code string) {
-		if w.denied == "FilterLogEvents of "+function {
-			return http.StatusBadRequest, "AccessDeniedException"
-		}
-		return 0, ""
-	}}
+			"Payhook-token-life": types.StateValueOk},
+		at: stack.Stack{Name: "stack Payhook (nowhere)", FullName: "Payhook", StackName: "Bank",
+			Version: "commit 012", Status: "UPDATE_COMPLETE", LargeEventBucket: "large-events", TokenSecret: "token",
+			CredentialsSecret: "credentials",
+			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live",
+				"token": "token:live"},
+			Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
+				"token": "/logs/token"},
+			AWS: stack.EmulatorConfig("http://127.0.0.1:1", "us-east-1")}}
 	w.logToken(time.Hour, 59*time.Minute, "")
-	server := httptest.NewServer(w)
-	t.Cleanup(server.Close)
-	w.at = stack.Stack{Name: "stack Payhook (nowhere)", FullName: "Payhook", StackName: "Bank",
-		Version: "commit 012", Status: "UPDATE_COMPLETE", LargeEventBucket: "large-events", TokenSecret: "token",
-		CredentialsSecret: "credentials",
-		Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live",
-			"token": "token:live"},
-		Logs: map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive",
-			"token": "/logs/token"},
-		AWS: stack.EmulatorConfig(server.URL, "us-east-1")}
-	w.at.AWS.APIOptions = append(w.at.AWS.APIOptions, w.monitor)
+	w.at.AWS.APIOptions = append(w.at.AWS.APIOptions, w.intercept)
 	return w
 }
 
 const callerARN = "arn:aws:iam::123456789012:user/ann"
 
-// ServeHTTP answers as Lambda and STS do.
-func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	switch target := r.Header.Get("X-Amz-Target"); {
-	case r.URL.Path == "/2015-03-31/functions/redrive:live/invocations":
-		var given wire.RedriveRequest
-		if err := json.UnmarshalRead(r.Body, &given, json.RejectUnknownMembers(true)); err != nil {
-			w.t.Error(err)
+// intercept answers the calls of AWS.
+func (w *world) intercept(s *middleware.Stack) error {
+	return s.Initialize.Add(middleware.InitializeMiddlewareFunc("World", func(ctx context.Context,
+		call middleware.InitializeInput, next middleware.InitializeHandler) (out middleware.InitializeOutput,
+		m middleware.Metadata, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		switch out.Result, err = w.called(s.ID(), call.Parameters); {
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		case out.Result == nil && err == nil:
+			return next.HandleInitialize(ctx, call)
 		}
-		w.requests = append(w.requests, given)
-		answer := w.redrive
-		if answer == nil {
-			answer = accepts
-		}
-		payload, err := answer(given)
-		if err != nil {
-			refuse(out, "AccessDeniedException")
-			return
-		}
-		if strings.Contains(payload, "errorMessage") {
-			out.Header().Set("X-Amz-Function-Error", "Unhandled")
-		}
-		io.WriteString(out, payload)
-	case strings.HasSuffix(r.URL.Path, ":live/configuration"):
-		json.MarshalWrite(out, map[string]any{"Environment": map[string]any{"Variables": w.setting}})
-	case target == "secretsmanager.GetSecretValue" && w.noToken:
-		refuse(out, "AccessDeniedException")
-	case target == "secretsmanager.GetSecretValue":
-		now := time.Now().UTC()
-		fmt.Fprintf(out, `{"SecretString":%q}`, fmt.Sprintf(`{"access_token":"access-1","token_type":"Bearer",`+
-			`"issued_at":%q,"expires_at":%q}`, now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
-	case r.FormValue("Action") == "GetCallerIdentity":
-		fmt.Fprintf(out, `<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>%s</Arn></GetCallerIdentityResult>
-			</GetCallerIdentityResponse>`, callerARN)
-	case target == "Logs_20140328.FilterLogEvents":
-		w.logs.ServeHTTP(out, r)
-	case w.bucket != nil && strings.HasPrefix(r.URL.Path, "/evidence-1"):
-		if r.URL.Query().Has("versions") {
-			w.lists++
-		}
-		w.bucket.ServeHTTP(out, r)
-	case w.missing != "" && r.Method == http.MethodPost:
-		refuse(out, w.missing)
-	case w.missing != "":
-		out.WriteHeader(http.StatusNotFound)
-		fmt.Fprintf(out, `<Error><Code>%s</Code></Error>`, w.missing)
-	default:
-		w.t.Errorf("%s %s", r.Method, r.URL)
-	}
+		return out, m, err
+	}), middleware.After)
 }
 
-// refuse answers with an error of AWS.
-func refuse(out http.ResponseWriter, code string) {
-	out.Header().Set("X-Amzn-ErrorType", code)
-	out.WriteHeader(http.StatusBadRequest)
-	fmt.Fprintf(out, `{"__type":%q,"message":"not authorized, or not found"}`, code)
+// called answers a call; nil: the server of the bucket answers it.
+func (w *world) called(operation string, input any) (any, error) {
+	logs, isLog := input.(*cloudwatchlogs.FilterLogEventsInput)
+	if isLog {
+		operation += " of " + path.Base(*logs.LogGroupName)
+	}
+	denied := refused(http.StatusBadRequest, "AccessDeniedException")
+	if w.denied == operation {
+		return nil, denied
+	}
+	switch in := input.(type) {
+	case *lambda.InvokeInput:
+		given := document[wire.RedriveRequest](w.t, string(in.Payload))
+		w.requests = append(w.requests, given)
+		payload, err := w.redrive(given)
+		if err != nil || *in.FunctionName != "redrive:live" {
+			return nil, denied
+		}
+		out := &lambda.InvokeOutput{Payload: []byte(payload)}
+		if strings.Contains(payload, "errorMessage") {
+			out.FunctionError = aws.String("Unhandled")
+		}
+		return out, nil
+	case *lambda.GetFunctionConfigurationInput:
+		if strings.HasSuffix(*in.FunctionName, ":live") {
+			return &lambda.GetFunctionConfigurationOutput{
+				Environment: &lambdatypes.EnvironmentResponse{Variables: w.setting}}, nil
+		}
+	case *secretsmanager.GetSecretValueInput:
+		now := time.Now().UTC()
+		return &secretsmanager.GetSecretValueOutput{SecretString: aws.String(fmt.Sprintf(
+			`{"access_token":"access-1","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+			now.Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))}, nil
+	case *sts.GetCallerIdentityInput:
+		return &sts.GetCallerIdentityOutput{Arn: aws.String(callerARN)}, nil
+	case *cloudwatchlogs.FilterLogEventsInput:
+		return w.logs.filter(in)
+	case *cloudwatch.GetMetricDataInput:
+		return w.metricData(in), nil
+	case *cloudwatch.DescribeAlarmsInput:
+		return w.describeAlarms(in), nil
+	case *cloudformation.ListStackResourcesInput:
+		return w.resources(aws.ToString(in.NextToken)), nil
+	case *s3.ListObjectVersionsInput:
+		w.lists++
+	}
+	if w.missing != "" {
+		return nil, refused(http.StatusNotFound, w.missing)
+	}
+	if w.bucket == nil {
+		w.t.Errorf("%s %+v", operation, input)
+	}
+	return nil, nil
+}
+
+// refused is an answer of AWS that is an error.
+func refused(status int, code string) error {
+	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status}},
+		Err: &smithy.GenericAPIError{Code: code, Message: "no"}}
 }
 
 // accepts is a redrive function that does everything it is asked.
@@ -173,9 +193,7 @@ func accepts(r wire.RedriveRequest) (string, error) {
 var errDown = errors.New("down")
 
 func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string]ledger.Item, error) {
-	if w.gets++; w.down {
-		return nil, errDown
-	}
+	w.gets++
 	if sorted := slices.Sorted(slices.Values(ids)); len(slices.Compact(sorted)) < len(ids) {
 		return nil, errors.New("DynamoDB: Provided list of item keys contains duplicates")
 	}
@@ -183,25 +201,16 @@ func (w *world) Get(ctx context.Context, ids []string, content bool) (map[string
 }
 
 func (w *world) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledger.Item, error) {
-	if state, _, _ := strings.Cut(q.Shard, "/"); w.down || w.denied == state {
+	if state, _, _ := strings.Cut(q.Shard, "/"); w.denied == state {
 		return nil, nil, errDown
 	}
 	return w.table.Query(ctx, q)
 }
 
-// downKeys is a table of keys that can't be read.
-type downKeys struct{ keys.InspectStore }
-
-func (downKeys) Get(context.Context, string) (*keys.Record, error) { return nil, errDown }
-func (downKeys) Records(context.Context) ([]keys.Record, error)    { return nil, errDown }
-
 // stack returns the deployment, with its stores in memory.
 func (w *world) stack(d *stack.Stack) *connected {
 	s := &connected{Stack: d, ledger: w, keys: &w.keys, parking: &w.parking, largeEvents: &w.largeEvents,
 		evidence: &w.evidence}
-	if w.down {
-		s.keys = downKeys{}
-	}
 	if w.change != nil {
 		w.change(s)
 	}
@@ -272,8 +281,12 @@ func paymentOf(id, amount string) payment.RawEvent {
 }
 
 // newItem returns an event that was accepted that long ago.
-func (w *world) newItem(age time.Duration) ledger.Item {
-	return ledger.NewItem(paymentOf(uuid.New().String(), secretAmount), uuid.New().String(), w.now.Add(-age))
+func (w *world) newItem(age time.Duration, change ...func(*ledger.Item)) ledger.Item {
+	i := ledger.NewItem(paymentOf(uuid.New().String(), secretAmount), uuid.New().String(), w.now.Add(-age))
+	for _, c := range change {
+		c(&i)
+	}
+	return i
 }
 
 // insert inserts an event in a state that it has got now, and returns the item of the table.
@@ -353,32 +366,12 @@ func (w *world) logToken(lifetime, left time.Duration, more string) {
 
 // log sets the lines of a function, one a minute, the last one of a minute ago.
 func (w *world) log(function string, lines ...string) {
-	delete(w.logs.events, function)
+	w.logs.events = slices.DeleteFunc(w.logs.events, func(e logstypes.FilteredLogEvent) bool {
+		return *e.LogStreamName == function
+	})
 	for i, line := range lines {
 		w.logs.log(function, w.now.Add(time.Duration(i-len(lines))*time.Minute), line)
 	}
-}
-
-// monitor answers the calls of CloudWatch, which are in CBOR, and of CloudFormation, and denies one operation.
-func (w *world) monitor(s *middleware.Stack) error {
-	return s.Initialize.Add(middleware.InitializeMiddlewareFunc("World", func(ctx context.Context,
-		call middleware.InitializeInput, next middleware.InitializeHandler) (out middleware.InitializeOutput,
-		_ middleware.Metadata, err error) {
-		if w.denied == s.ID() {
-			return out, middleware.Metadata{}, &smithy.GenericAPIError{Code: "AccessDenied", Message: "no:\n" + s.ID()}
-		}
-		switch in := call.Parameters.(type) {
-		case *cloudwatch.GetMetricDataInput:
-			out.Result = w.metricData(in)
-		case *cloudwatch.DescribeAlarmsInput:
-			out.Result = w.describeAlarms(in)
-		case *cloudformation.ListStackResourcesInput:
-			out.Result = w.resources(aws.ToString(in.NextToken))
-		default:
-			return next.HandleInitialize(ctx, call)
-		}
-		return out, middleware.Metadata{}, nil
-	}), middleware.After)
 }
 
 func (w *world) metricData(in *cloudwatch.GetMetricDataInput) *cloudwatch.GetMetricDataOutput {
