@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -238,29 +239,25 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// In pages of two versions, so that those of a key can be on different pages. The keys are encoded, as S3 does it.
 	fmt.Fprint(w, `<ListVersionsResult><EncodingType>`, query.Get("encoding-type"), `</EncodingType>`)
+	prefix, after := query.Get("prefix"), query.Get("key-marker")
 	n, group := 0, ""
-	for _, name := range slices.SortedFunc(maps.Keys(b), func(x, y string) int { return versionOrder(x, y) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(b), versionOrder) {
 		object, version, _ := strings.Cut(name, "?")
-		if version == "" || !strings.HasPrefix(object, query.Get("prefix")) ||
-			query.Has("key-marker") &&
-				versionOrder(name, query.Get("key-marker")+"?"+query.Get("version-id-marker")) <= 0 {
-			continue
-		}
-		if at := strings.Index(object[len(query.Get("prefix")):], "/"); query.Has("delimiter") && at >= 0 {
-			folder := object[:len(query.Get("prefix"))+at+1]
-			if folder == group || folder <= query.Get("key-marker") {
-				continue
-			}
-			if n++; n > 2 {
-				break
-			}
-			group = folder
-			fmt.Fprintf(w, `<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes><NextKeyMarker>%[1]s</NextKeyMarker>`,
-				url.QueryEscape(folder))
+		below, listed := strings.CutPrefix(object, prefix)
+		folder, _, deeper := strings.Cut(below, "/")
+		folder, deeper = prefix+folder+"/", deeper && query.Has("delimiter")
+		if !listed || version == "" || deeper && (folder == group || folder <= after) ||
+			after != "" && versionOrder(name, after+"?"+query.Get("version-id-marker")) <= 0 {
 			continue
 		}
 		if n++; n > 2 {
 			break
+		}
+		if deeper {
+			group = folder
+			fmt.Fprintf(w, `<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes><NextKeyMarker>%[1]s</NextKeyMarker>`,
+				url.QueryEscape(folder))
+			continue
 		}
 		kind, at := "Version", "2026-01-31T12:00:01Z"
 		if b[name] == nil {
@@ -279,10 +276,7 @@ func (b bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func versionOrder(x, y string) int {
 	keyX, versionX, _ := strings.Cut(x, "?")
 	keyY, versionY, _ := strings.Cut(y, "?")
-	if c := strings.Compare(keyX, keyY); c != 0 {
-		return c
-	}
-	return strings.Compare(versionY, versionX)
+	return cmp.Or(strings.Compare(keyX, keyY), strings.Compare(versionY, versionX))
 }
 
 // lockEnd is the end of the lock of each record.

@@ -19,7 +19,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -134,11 +133,6 @@ func (w *world) store(c *call) {
 	w.put(proof.Proof{Reason: proof.Rejected, Payload: c.request.Payload, Request: &c.request.RejectedRequest})
 }
 
-var (
-	serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-	other      = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
-)
-
 // received is the time at which the requests of these tests are received.
 var received = time.Date(2026, 1, 31, 12, 0, 1, 0, time.UTC)
 
@@ -162,7 +156,7 @@ type call struct {
 
 // sent returns a webhook that verifies.
 func sent(t *testing.T) *call {
-	c := &call{t: t, key: serviceKey(), jwks: map[string][]byte{serviceKey().ID: serviceKey().JWK()}}
+	c := &call{t: t, key: key(), jwks: map[string][]byte{key().ID: key().JWK()}}
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := path.Base(r.URL.Path)
 		c.asked = append(c.asked, id)
@@ -300,7 +294,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"query": {func(c *call) { c.request.RawQuery = "ts=" + c.drop("X-SVC-Timestamp") },
 			found("timestampLocation=query:ts")},
 		"key id that is not sent, but given": {func(c *call) { c.given = []string{c.drop("X-SVC-Key-Id")} },
-			want{otherSettings, missing, "keyIdLocation=static:" + serviceKey().ID, "signs with another key"}},
+			want{otherSettings, missing, "keyIdLocation=static:" + key().ID, "signs with another key"}},
 		"key id that is sent and given": {func(c *call) {
 			c.move("X-SVC-Key-Id", "Key-Reference")
 			c.given = []string{c.key.ID}
@@ -400,7 +394,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"sig"`), []byte(`"enc"`), 1)
 		}, want{noKey, "key-refused", "", "key rejected: use is not sig"}},
 		"a key of another environment": {func(c *call) {
-			c.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)
+			c.jwks[c.key.ID] = keys.FormatJWK(c.key.ID, &paymenttest.NewKey(2048).Private.PublicKey)
 		}, want{noMatch, mismatch, "", "RSASSA-PSS"}},
 		"no key id": {func(c *call) { c.drop("X-SVC-Key-Id") }, want{noKey, missing, "", "no UUID"}},
 
@@ -476,7 +470,7 @@ func TestTheHashOfASignatureIsNamed(t *testing.T) {
 // With an exponent of 1, the block is the signature. With small exponents, everybody can compute a root of a block with
 // a short padding.
 func TestABlockShowsWhoMadeIt(t *testing.T) {
-	public := &rsa.PublicKey{N: serviceKey().Private.N, E: 1}
+	public := &rsa.PublicKey{N: key().Private.N, E: 1}
 	for _, b := range []struct {
 		first, fill byte
 		padding     int

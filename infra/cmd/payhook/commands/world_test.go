@@ -51,18 +51,18 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // world is a deployment in memory, and somebody who operates it.
 type world struct {
-	t           *testing.T
-	now         time.Time
-	table       ledger.Memory
-	keys        keys.Memory
-	parking     objects.Memory
-	largeEvents objects.Memory
-	evidence    objects.Memory
-	bucket      bucket // with versions, in S3
-	at          stack.Stack
-	requests    []wire.RedriveRequest                                 // of the redrive function, in order
-	redrive     func(wire.RedriveRequest) (payload string, err error) // answers them; an error is one of Lambda
-	setting     map[string]string                                     // of the functions, by the environment variables
+	t     *testing.T
+	now   time.Time
+	table ledger.Memory
+	keys  keys.Memory
+
+	parking, largeEvents, evidence objects.Memory
+
+	bucket   bucket // with versions, in S3
+	at       stack.Stack
+	requests []wire.RedriveRequest                                 // of the redrive function, in order
+	redrive  func(wire.RedriveRequest) (payload string, err error) // answers them; an error is one of Lambda
+	setting  map[string]string                                     // of the functions, by the environment variables
 
 	logs    *cloudWatch
 	metrics map[string]float64          // the values, by dimension, a space, and name
@@ -119,8 +119,7 @@ func (w *world) intercept(s *middleware.Stack) error {
 
 // called answers a call; nil: the server of the bucket answers it.
 func (w *world) called(operation string, input any) (any, error) {
-	logs, isLog := input.(*cloudwatchlogs.FilterLogEventsInput)
-	if isLog {
+	if logs, ok := input.(*cloudwatchlogs.FilterLogEventsInput); ok {
 		operation += " of " + path.Base(*logs.LogGroupName)
 	}
 	denied := refused(http.StatusBadRequest, "AccessDeniedException")
@@ -408,12 +407,12 @@ func (w *world) resources(token string) *cloudformation.ListStackResourcesOutput
 	if w.named == nil {
 		w.named = slices.Sorted(maps.Keys(w.alarms))
 	}
-	out := &cloudformation.ListStackResourcesOutput{}
-	if at, _ := strconv.Atoi(token); at < len(w.named) {
-		out.NextToken = aws.String(strconv.Itoa(at + 1))
-		out.StackResourceSummaries = []cftypes.StackResourceSummary{
-			{ResourceType: aws.String("AWS::CloudWatch::Alarm"), PhysicalResourceId: &w.named[at]},
-			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}
+	at, _ := strconv.Atoi(token)
+	if at == len(w.named) {
+		return &cloudformation.ListStackResourcesOutput{}
 	}
-	return out
+	return &cloudformation.ListStackResourcesOutput{NextToken: aws.String(strconv.Itoa(at + 1)),
+		StackResourceSummaries: []cftypes.StackResourceSummary{
+			{ResourceType: aws.String("AWS::CloudWatch::Alarm"), PhysicalResourceId: &w.named[at]},
+			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}}
 }
