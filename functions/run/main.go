@@ -42,7 +42,6 @@ func main() {
 	os.Exit(1)
 }
 
-// flags returns the flags, which set p.
 func (p *process) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("payhook-run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)

@@ -85,7 +85,6 @@ func (p *process) invokeNow(w http.ResponseWriter, r *http.Request) {
 	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), function, event)
 	p.stack.ledger.earlier = 0
 	if err != nil {
-		did.line.Cause = err.Error()
 		w.WriteHeader(http.StatusBadGateway)
 	}
 	p.screen.say(function, did.line.Outcome+"  "+did.line.Cause, did)

@@ -165,7 +165,6 @@ func (p *process) settings() (s settings.Settings, err error) {
 	return s.Parse(settings.Stack{Local: true})
 }
 
-// parse returns the configuration of a function.
 func (s *stack) parse(function string) (settings.Config, error) {
 	r := settings.Resources{settings.LedgerTableEnv: "ledger", settings.KeysTableEnv: "keys",
 		settings.LargeEventBucketEnv: "large-events", settings.ParkingBucketEnv: "parking",
@@ -177,7 +176,6 @@ func (s *stack) parse(function string) (settings.Config, error) {
 	return s.conf.Config(function, r)
 }
 
-// create creates the functions.
 func (s *stack) create() error {
 	s.bus.Reject = func(bus.Entry) error {
 		if s.busDown.Load() {
@@ -242,8 +240,13 @@ type line struct {
 	IDs        map[string][]string `json:"ids"`
 }
 
-// invoke invokes a function with an event.
+// invoke invokes a function with an event. An error is also the cause in the result.
 func (s *stack) invoke(ctx context.Context, function string, event []byte) (r result, err error) {
+	defer func() {
+		if err != nil {
+			r.line.Cause = err.Error()
+		}
+	}()
 	f := s.functions[function]
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

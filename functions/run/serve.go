@@ -112,7 +112,7 @@ func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	did, err := p.stack.invoke(context.WithoutCancel(r.Context()), "webhook", event)
 	if err != nil {
-		did.response.StatusCode, did.line.Cause = http.StatusBadGateway, err.Error()
+		did.response.StatusCode = http.StatusBadGateway
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(did.response.Body))) // without it, Flush does not end the answer
 	for name, value := range did.response.Headers {
@@ -133,10 +133,7 @@ func (p *process) scheduled(ctx context.Context) {
 		if p.stack.functions[name].invoke == nil || ctx.Err() != nil {
 			continue
 		}
-		did, err := p.stack.invoke(ctx, name, []byte("{}"))
-		if err != nil {
-			did.line.Cause = err.Error()
-		}
+		did, _ := p.stack.invoke(ctx, name, []byte("{}")) // an error is the cause
 		if len(did.published) > 0 || did.line.Cause != "" || did.line.Outcome != "" && did.line.Outcome != "fresh" {
 			p.screen.say(name, did.line.Outcome+"  "+did.line.Cause, did)
 		}

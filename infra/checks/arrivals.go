@@ -77,7 +77,6 @@ func (a *Arrivals) receive(ctx context.Context, seconds int32) (n int, err error
 	return n, nil
 }
 
-// parseArrival reads the envelope of an event.
 func parseArrival(rule, body string) (Arrival, error) {
 	var envelope struct {
 		DetailType string    `json:"detail-type"`
@@ -171,8 +170,7 @@ func byEventID(all []Arrival) map[string][]Arrival {
 func arrivals(w *paymenttest.Webhook, rules []string) (all []Arrival) {
 	for _, e := range eventsIn(w) {
 		for _, rule := range rules {
-			all = append(all, Arrival{Rule: rule, Type: e.EventName, EventID: e.EventID,
-				Amount: e.EventData.Amount})
+			all = append(all, Arrival{Rule: rule, Type: e.EventName, EventID: e.EventID, Amount: e.EventData.Amount})
 		}
 	}
 	return all

@@ -243,7 +243,6 @@ func (s *Subject) Invoke(ctx context.Context, function, event string, answer any
 	return json.Unmarshal(out.Payload, answer)
 }
 
-// decode decodes an object.
 func decode(text []byte) (fields Fields, err error) {
 	if err = json.Unmarshal(text, &fields); err == nil && fields == nil {
 		err = errors.New("it is null")

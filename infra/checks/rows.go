@@ -68,7 +68,6 @@ func (s *Subject) Mechanism() []Check {
 	return about(s.Stack.StackName+": client certificates", append(rows, s.nothingElse()))
 }
 
-// about returns rows with their topic.
 func about(topic string, rows []Check) []Check {
 	for i := range rows {
 		rows[i].Topic = topic
@@ -162,16 +161,13 @@ func (s *Subject) deliveries() (rows []Check) {
 	return rows
 }
 
-// flaws are those of a signature that the path of a request to the function can hide or change, and one of each other
-// kind.
-var flaws = []wire.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
-	paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing, paymenttest.SignatureRepeated,
-	paymenttest.TimestampRepeated}
-
 func (s *Subject) signatures() (rows []Check) {
-	all := flaws
+	// Those that the path of a request to the function can hide or change, and one of each other kind.
+	all := []wire.Flaw{paymenttest.SignatureChanged, paymenttest.PayloadChanged, paymenttest.TimestampChanged,
+		paymenttest.WrongKey, paymenttest.UnknownKey, paymenttest.SignatureMissing, paymenttest.SignatureRepeated,
+		paymenttest.TimestampRepeated}
 	if s.fetchesKeys() {
-		all = append(slices.Clip(all), paymenttest.KeyIDChanged, paymenttest.KeyIDRepeated)
+		all = append(all, paymenttest.KeyIDChanged, paymenttest.KeyIDRepeated)
 	}
 	for _, flaw := range all {
 		w := deliver(paymenttest.Event())
@@ -290,7 +286,6 @@ func (s *Subject) parked() []Check {
 	}
 }
 
-// consumed returns the rows of the consumer's function.
 func (s *Subject) consumed() []Check {
 	large := paymenttest.WithAmount(paymenttest.Event(), "2000000.00")
 	released := paymenttest.WithAmount(paymenttest.Event(), "5000000000.01")
@@ -339,14 +334,11 @@ func (s *Subject) nothingElse() Check {
 		s.accepted(1, 0), slices.Collect(maps.Keys(s.Stack.Queues))...)
 }
 
-// shortLife is the shortest lifetime of tokens that the simulated service supports.
-const shortLife = 5 * time.Second
-
 // replaced returns the rows of a token that is about to expire.
 func (s *Subject) replaced() []Check {
 	calls := Check{What: "a client calls with the stored token", Do: s.callAPI, Want: Seen{Status: http.StatusOK}}
 	return []Check{
-		refresh().before(s.tokens(shortLife)), calls,
+		refresh().before(s.tokens(5 * time.Second)), calls, // the shortest lifetime that the service supports
 		{What: "it is replaced before it expires", Do: s.replace, Before: s.tokens(paymenttest.DefaultTokenLifetime)},
 		calls,
 	}

@@ -88,7 +88,6 @@ func (o *options) complete(p *cli.Program) (err error) {
 	return nil
 }
 
-// register adds the flags of up.
 func (o *options) register(cmd *cobra.Command) {
 	cmd.Flags().FuncP("setting", "c",
 		"a setting other than its default, `KEY=VALUE`; may be repeated, or have several, separated by spaces;\n"+

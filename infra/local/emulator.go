@@ -46,22 +46,19 @@ func Prepare(ctx context.Context, top, state string, p *Progress) (release func(
 	if err != nil {
 		return nil, err
 	}
-	if os.Getenv("PAYHOOK_READY") == "" { // make up has done it
-		err = prepare(ctx, top, p)
+	release = func() { held.Close() }
+	if os.Getenv("PAYHOOK_READY") != "" { // make up has done it
+		return release, nil
 	}
-	if err != nil {
-		held.Close()
-		return nil, err
-	}
-	return func() { held.Close() }, nil
-}
-
-func prepare(ctx context.Context, top string, p *Progress) error {
 	install := exec.Command("make", "--no-print-directory", "-C", top, "-j", "prepare")
 	install.Stdout, install.Stderr = p.out, p.out
 	// Variables on the command line of the make that runs this program are not for this one.
 	install.Env = append(os.Environ(), "MAKEFLAGS=", fmt.Sprintf("%s=%d", startedVariable, p.start.Unix()))
-	return runGroup(ctx, install)
+	if err := runGroup(ctx, install); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // StartEmulator starts an emulator with the patches of the folder ministack, and bootstraps it for the CDK. Its files
@@ -131,8 +128,7 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 
 // CDK runs the CDK CLI of the project for the emulator.
 func (e *Emulator) CDK(top string) *CDK {
-	return &CDK{Top: top, State: e.state,
-		Environment: append(CDKEnvironment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
+	return &CDK{Top: top, State: e.state, Environment: append(CDKEnvironment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
 }
 
 // healthPath is the path at which an emulator answers 200 when it has started.

@@ -141,7 +141,6 @@ func checkSettings(name string, texts, given map[string]string) error {
 	return nil
 }
 
-// startService starts the simulated payment service.
 func (m *machine) startService() error {
 	service, err := checks.ServiceOptions(m.options.settings)
 	if err != nil {
@@ -168,8 +167,7 @@ const (
 	// use 127.0.0.1, so it is not resolved.
 	localDomain = "webhooks.payhook.test"
 	// localCertificate stands for the server certificate in ACM, which the emulator does not read.
-	localCertificate = "arn:aws:acm:" + Region + ":" + Account +
-		":certificate/11111111-2222-3333-4444-555555555555"
+	localCertificate = "arn:aws:acm:" + Region + ":" + Account + ":certificate/11111111-2222-3333-4444-555555555555"
 )
 
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
@@ -193,13 +191,13 @@ func (m *machine) newStack(values map[string]string) (*checks.Subject, error) {
 	if checks.UsesSignature(values) {
 		add("storeRejected", "7d") // the longest
 	}
-	s := &checks.Subject{
+	return &checks.Subject{
 		Stack: &stack.Stack{Local: true, Region: Region,
 			StackName: settings.TextOf(values, "stackName"), PaymentService: m.service.URL,
 			Settings: values, Given: m.options.given},
 		Identity: m.identity, Timeout: 20 * time.Second, Sender: m.service.Sender(),
-		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil }}
-	return s, nil
+		Change: func(_ context.Context, do func(*paymenttest.State)) error { m.service.Change(do); return nil },
+	}, nil
 }
 
 // tlsFile returns the path of a PEM file that all endpoints use.
@@ -261,8 +259,7 @@ func (m *machine) startAPIGateway(ctx context.Context, s *checks.Subject, domain
 	if err != nil {
 		return err
 	}
-	api := httpAPI{Domain: domain, ID: function.Environment.Variables[settings.APIIDEnv],
-		Function: name}
+	api := httpAPI{Domain: domain, ID: function.Environment.Variables[settings.APIIDEnv], Function: name}
 	if checks.UsesMTLS(s.Stack.Settings) {
 		path := s.Stack.Settings["truststore"]
 		if !filepath.IsAbs(path) {

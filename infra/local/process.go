@@ -81,7 +81,6 @@ func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	return nil
 }
 
-// lastLines returns the last lines of a log.
 func lastLines(path string) string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
@@ -114,13 +113,10 @@ func lock(folder string, flag int) (io.Closer, error) {
 		pid, _ := strconv.Atoi(string(text))
 		return nil, LockedError{pid}
 	}
-	if err := file.Truncate(0); err != nil {
-		return nil, err
+	if err = file.Truncate(0); err == nil {
+		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
 	}
-	if _, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, err
-	}
-	return file, nil
+	return file, err
 }
 
 // Progress writes what a run does, with the time since its start as infra/local/step does. It is safe for
@@ -150,17 +146,13 @@ func (p *Progress) Say(format string, args ...any) {
 	fmt.Fprintf(p.out, "[%6ds] %s\n", seconds(p.start), fmt.Sprintf(format, args...))
 }
 
-// seconds returns the whole seconds since a time.
 func seconds(start time.Time) int { return int(time.Since(start).Seconds()) }
-
-// sign is how often a step that is not done says so.
-const sign = 8 * time.Second
 
 // Step runs one step. It writes its start, every eight seconds how long it has taken, and its end.
 func (p *Progress) Step(name string, do func() error) error {
 	p.Say("%s ...", name)
 	start, ended := time.Now(), make(chan error, 1)
-	ticks := time.NewTicker(sign)
+	ticks := time.NewTicker(8 * time.Second)
 	defer ticks.Stop()
 	go func() { ended <- do() }()
 	for {

@@ -109,7 +109,6 @@ func upAlready(ctx context.Context, p *cli.Program, o options, locked error) err
 	return isUp(p, run)
 }
 
-// isUp says that everything is up.
 func isUp(p *cli.Program, run *stack.Stack) error {
 	if p.JSON {
 		return p.PrintJSON(run)
@@ -126,7 +125,11 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer m.stop()
-	if err := m.firstRuns(ctx); err != nil {
+	// So a token is stored, and both have written metrics.
+	err = o.progress.Step("running token and redrive once", func() error {
+		return errors.Join(m.firstToken(ctx), m.main.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}))
+	})
+	if err != nil {
 		return err
 	}
 	o.progress.Say("everything is up")
@@ -143,13 +146,6 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	}
 }
 
-// firstRuns runs the token function and redrive once, so that a token is stored and both have written metrics.
-func (m *machine) firstRuns(ctx context.Context) error {
-	return m.options.progress.Step("running token and redrive once", func() error {
-		return errors.Join(m.firstToken(ctx), m.main.Invoke(ctx, "redrive", checks.AsScheduled, &struct{}{}))
-	})
-}
-
 // firstToken lets the token function store a token, unless the stack keeps none.
 func (m *machine) firstToken(ctx context.Context) error {
 	if !m.main.Stack.KeepsToken() {
@@ -162,7 +158,6 @@ func (m *machine) firstToken(ctx context.Context) error {
 	return err
 }
 
-// down is the command down.
 func down(ctx context.Context, p *cli.Program, o options) error {
 	ended := 0 // the process
 	start := time.Now()
@@ -217,12 +212,9 @@ func environment(ctx context.Context, p *cli.Program, _ options) error {
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 		"AWS_EC2_METADATA_DISABLED": "true",
 		"BASE_URL":                  run.PaymentService,
+		"TOKEN_SECRET":              run.TokenSecret, "TOKEN_PARAMETER": run.TokenParameter,
 	}
-	for name, value := range map[string]string{"TOKEN_SECRET": run.TokenSecret, "TOKEN_PARAMETER": run.TokenParameter} {
-		if value != "" {
-			variables[name] = value
-		}
-	}
+	maps.DeleteFunc(variables, func(_, value string) bool { return value == "" })
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		hosts := os.Getenv(name)
 		if !strings.Contains(hosts, loopback) {

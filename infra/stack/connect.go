@@ -147,16 +147,12 @@ func logIn(cfg aws.Config) string {
 	for _, source := range cfg.ConfigSources {
 		shared, _ := source.(config.SharedConfig)
 		for p := &shared; p != nil; p = p.Source {
-			command := ""
 			switch {
 			case p.SSOSessionName+p.SSOStartURL != "":
-				command = "aws sso login"
+				return "if the session has expired: aws sso login --profile " + Quote(p.Profile)
 			case p.LoginSession != "":
-				command = "aws login"
-			default:
-				continue
+				return "if the session has expired: aws login --profile " + Quote(p.Profile)
 			}
-			return "if the session has expired: " + command + " --profile " + Quote(p.Profile)
 		}
 	}
 	return ""

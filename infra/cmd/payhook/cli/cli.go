@@ -152,9 +152,7 @@ func group(cmd *cobra.Command, args []string) error {
 		return Usage("%s needs a command", cmd.CommandPath())
 	}
 	similar := ""
-	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = 2
-	}
+	cmd.SuggestionsMinimumDistance = 2
 	if found := cmd.SuggestionsFor(args[0]); len(found) > 0 {
 		similar = "; did you mean " + strings.Join(found, " or ") + "?"
 	}
@@ -196,7 +194,6 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 // command has printed what needs attention.
 var ErrAttention = errors.New("something needs attention")
 
-// statusError is an error that ends the program with a status.
 type statusError struct {
 	error
 	status int

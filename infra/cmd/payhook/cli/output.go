@@ -77,7 +77,7 @@ func members(prefix string, object jsontext.Value) (all []Member) {
 			zero = texts == nil // [0] is not
 		default:
 			m.Text = textOf(value)
-			zero = isZero(m.Text)
+			zero = slices.Contains([]string{"", "0", "false", "null"}, m.Text)
 		}
 		if !zero {
 			all = append(all, m)
@@ -192,8 +192,6 @@ func writeRows(to io.Writer, list []jsontext.Value, columns []string) {
 		fmt.Fprintln(to, strings.Join(cells, "\t"))
 	}
 }
-
-func isZero(text string) bool { return text == "" || text == "0" || text == "false" || text == "null" }
 
 // Stamp is a time as the program writes it.
 func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -15,7 +15,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// targetFlags adds the flags that choose the deployment.
 func (p *Program) targetFlags(f *pflag.FlagSet) {
 	t := &p.Target
 	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
@@ -62,8 +61,7 @@ func (p *Program) Connect(ctx context.Context) (*stack.Stack, error) {
 
 // OnStack returns what a command does with the deployment that is meant. An error of do comes from AWS, unless
 // [Unreachable] knows another cause.
-func (p *Program) OnStack(do func(context.Context, *stack.Stack, []string) error) func(*cobra.Command,
-	[]string) error {
+func (p *Program) OnStack(do func(context.Context, *stack.Stack, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		d, err := p.Connect(cmd.Context())
 		if err == nil {

@@ -88,9 +88,9 @@ func (p *program) first(ctx context.Context, s *connected, c proof.Content) (con
 	case !slices.Equal(item.Digest[:], c.First.Digest):
 		v.State = replaced
 	default:
-		v.State, v.At = item.State, map[ledger.State]time.Time{ledger.Pending: item.RecordedAt,
-			ledger.Parked:    item.ParkedAt,
-			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Note.At}[item.State]
+		at := map[ledger.State]time.Time{ledger.Pending: item.RecordedAt, ledger.Parked: item.ParkedAt,
+			ledger.Published: item.PublishedAt, ledger.Dismissed: item.Note.At}
+		v.State, v.At = item.State, at[item.State]
 		v.Amount, v.Currency = cmp.Or(v.Amount, item.Amount), cmp.Or(v.Currency, item.Currency)
 		if event = item.Detail; event != nil && !item.Large {
 			v.Where = "the ledger"

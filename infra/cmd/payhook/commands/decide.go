@@ -16,7 +16,6 @@ import (
 	"payhook.example/shared/wire"
 )
 
-// decision is one run of replay or dismiss.
 type decision struct {
 	request  wire.RedriveRequest // without names
 	verb     string
@@ -156,7 +155,6 @@ func (p *program) confirm(ctx context.Context, s *connected, d *decision, names 
 		cli.Counted(len(names), "delivery", "deliveries"), s.Name))
 }
 
-// decided is the result for one name.
 type decided struct {
 	Failed bool `json:"failed"` // it is neither replayed nor dismissed
 	// The outcome is that of a replay, as in the function's log, or recorded instead of accepted if

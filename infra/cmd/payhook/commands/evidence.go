@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"encoding/json/v2"
@@ -20,7 +21,6 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// evidenceCommand returns the commands for the records of accepted deliveries.
 func (p *program) evidenceCommand() *cobra.Command {
 	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
 		verifyCommand(p.Program), p.findCommand())
@@ -103,36 +103,24 @@ func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where s
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no record in %s", where)
 	}
-	if err := p.ShowLine(n); err != nil {
-		return err
-	}
-	if n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0 {
-		return cli.ErrAttention
-	}
-	return nil
+	return attention(p.ShowLine(n), n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0)
 }
 
 // bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it
 // returns that of the bucket of the stack.
-func bucketAt(ctx context.Context, p *cli.Program, where string) (*s3.Client, string, error) {
+func bucketAt(ctx context.Context, p *cli.Program, where string) (_ *s3.Client, address string, err error) {
+	var d *stack.Stack
 	if where == "" {
-		d, err := p.Connect(ctx)
-		if err == nil {
+		if d, err = p.Connect(ctx); err == nil {
 			err = hasEvidence(d)
 		}
-		if err != nil {
-			return nil, "", err
-		}
-		return d.S3(), "s3://" + d.EvidenceBucket, nil
+	} else if err = p.Choose(ctx); err == nil {
+		d, _, err = stack.Find(ctx, p.Target)
 	}
-	if err := p.Choose(ctx); err != nil {
-		return nil, "", err
-	}
-	d, _, err := stack.Find(ctx, p.Target)
 	if err != nil {
 		return nil, "", err
 	}
-	return d.S3(), where, nil
+	return d.S3(), cmp.Or(where, "s3://"+d.EvidenceBucket), nil
 }
 
 func hasEvidence(d *stack.Stack) error {
@@ -157,10 +145,10 @@ func readKeys(folder string) (all []*rsa.PublicKey, err error) {
 		var jwk struct {
 			KeyID string `json:"kid"`
 		}
-		if err := json.Unmarshal(text, &jwk); err != nil {
-			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		var key *rsa.PublicKey
+		if err = json.Unmarshal(text, &jwk); err == nil {
+			key, err = keys.ParseJWK(text, jwk.KeyID)
 		}
-		key, err := keys.ParseJWK(text, jwk.KeyID)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Name(), err)
 		}

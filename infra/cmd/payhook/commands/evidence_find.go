@@ -85,8 +85,7 @@ type found struct {
 	Object     string    `json:"object"`
 }
 
-func find(ctx context.Context, p *cli.Program, s *connected, id string, in Section,
-	folder string) (err error) {
+func find(ctx context.Context, p *cli.Program, s *connected, id string, in Section, folder string) (err error) {
 	if err := hasEvidence(s.Stack); err != nil {
 		return err
 	}
@@ -138,10 +137,7 @@ func find(ctx context.Context, p *cli.Program, s *connected, id string, in Secti
 			return cli.Failed(err)
 		}
 	}
-	if problems > 0 {
-		return cli.ErrAttention
-	}
-	return nil
+	return attention(nil, problems > 0)
 }
 
 // rank orders records: signed, not signed, not verified.

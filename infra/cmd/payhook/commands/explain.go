@@ -116,13 +116,11 @@ func storedWebhook(ctx context.Context, bucket proof.Reader, beginning string) (
 	return request{*p.Request, p.Payload}, name, nil
 }
 
-// request is a webhook that was rejected.
 type request struct {
 	proof.RejectedRequest
 	Payload []byte
 }
 
-// explain explains a stored webhook, with the settings of -c.
 func (o *explainOptions) explain(ctx context.Context, s *connected, r request) error {
 	tried, conf, err := o.settings(r.Settings)
 	if err != nil {
@@ -139,15 +137,10 @@ func (o *explainOptions) explain(ctx context.Context, s *connected, r request) e
 	if err = e.explain(ctx, o.keyIDs); err == nil {
 		err = o.print(s.Stack, &e.report, conf.Scheme)
 	}
-	switch {
-	case err != nil:
-		return err
-	case e.report.Verdict == authentic || e.report.Verdict == otherSettings:
-		return nil
-	case e.report.Verdict == keysDown:
-		return errors.New("the key endpoint is down")
+	if err == nil && e.report.Verdict == keysDown {
+		err = errors.New("the key endpoint is down")
 	}
-	return cli.ErrAttention
+	return attention(err, e.report.Verdict != authentic && e.report.Verdict != otherSettings)
 }
 
 // verdict is the result of an explanation: its name in JSON, and in words.

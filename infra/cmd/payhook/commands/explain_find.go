@@ -110,7 +110,6 @@ func signaturesIn(all []value) (found []signedWith) {
 	return found
 }
 
-// keyIDsIn returns the values that can be the key id.
 func keyIDsIn(all []value) []value {
 	return slices.DeleteFunc(slices.Clone(all), func(v value) bool {
 		_, ok := payment.KeyID(v.text)
@@ -191,8 +190,7 @@ func read(key *rsa.PublicKey, signed []byte) (made string, digest [sha256.Size]b
 	s := new(big.Int).SetBytes(signed)
 	block := s.Exp(s, big.NewInt(int64(key.E)), key.N).FillBytes(make([]byte, key.Size()))
 	padding, t, ok := bytes.Cut(block[2:], []byte{0})
-	if !ok || block[0] != 0 || block[1] != 1 || len(padding) < 8 ||
-		bytes.Count(padding, []byte{0xff}) < len(padding) {
+	if !ok || block[0] != 0 || block[1] != 1 || len(padding) < 8 || bytes.Count(padding, []byte{0xff}) < len(padding) {
 		return "", digest
 	}
 	// With a small exponent, anybody can compute a root of which the power begins like this.

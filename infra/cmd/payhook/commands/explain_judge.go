@@ -32,7 +32,6 @@ type report struct {
 	Advice      []string `json:"advice,omitempty"` // what to do
 }
 
-// explainer is one explanation.
 type explainer struct {
 	report   report
 	request  request
@@ -73,7 +72,6 @@ func (e *explainer) explain(ctx context.Context, given []string) error {
 	return nil
 }
 
-// check makes the checks of the webhook function.
 func (e *explainer) check(ctx context.Context, conf settings.Config) error {
 	if err := intake.CheckMethod(e.request.Method); err != nil {
 		return err
@@ -86,7 +84,6 @@ func (e *explainer) check(ctx context.Context, conf settings.Config) error {
 		RawQuery: e.request.RawQuery}, e.request.ReceivedAt)
 }
 
-// judgeAuthentic decides the verdict of a request that the checks accept.
 func (e *explainer) judgeAuthentic() {
 	if e.changes() {
 		e.deploy()

@@ -114,10 +114,7 @@ func (p *program) allKeys(ctx context.Context, d *connected, revoked clientcert.
 		err = errors.Join(err, p.Show(shown.Certificates))
 	}
 	c := shown.Certificates
-	if err != nil {
-		return err
-	}
-	return attention(failed, len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
+	return attention(cmp.Or(err, failed), len(c.CAs) > 0 && c.DaysLeft < settings.MinTrustDays)
 }
 
 func (p *program) key(ctx context.Context, s *connected, id string, d dropping, conf settings.Config) error {

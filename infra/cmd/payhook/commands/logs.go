@@ -28,8 +28,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-var functions = []string{"webhook", "redrive", "token"}
-
 type logsOptions struct {
 	p                        *cli.Program
 	since                    time.Duration
@@ -45,7 +43,7 @@ func logsCommand(p *cli.Program) *cobra.Command {
 	o := logsOptions{p: p, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
-		ValidArgs: functions,
+		ValidArgs: []string{"webhook", "redrive", "token"},
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs, func(_ *cobra.Command, args []string) error {
 			if o.notAccepted && (o.follow || o.all || len(args) > 0) {
 				return errors.New("--not-accepted takes no function, --follow or --all")
@@ -145,7 +143,6 @@ func (e entry) routine() bool {
 		begins("REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
 }
 
-// entry is one log event.
 type entry struct {
 	Function string
 	Time     time.Time
@@ -305,8 +302,7 @@ var failedLine = regexp.MustCompile(`^REPORT RequestId: (\S+)\t.*\tStatus: ([^\t
 
 // findNotAccepted returns the requests since from that were not answered 2xx, and whose deliveryId was not
 // accepted later, by the webhook function or by a replay. The first is the earliest.
-func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack,
-	from time.Time) ([]notAccepted, error) {
+func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack, from time.Time) ([]notAccepted, error) {
 	client := cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
 	})
@@ -323,7 +319,24 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack,
 		}
 		return nil
 	}
-	requests, err := requestsNotAccepted(read)
+	requests := map[string]notAccepted{}
+	err := read("webhook", notAcceptedLines, func(e entry, l requestLine) {
+		if l.Msg == "webhook" && !l.accepts() {
+			l.DeliveryID = cmp.Or(l.DeliveryID, l.UnverifiedDeliveryID)
+			l.First, l.Last, l.Count = e.Time, e.Time, 1
+			requests[l.RequestID] = l.notAccepted
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Of these, only Lambda has written a line.
+	err = read("webhook", failedLines, func(e entry, _ requestLine) {
+		if match := failedLine.FindStringSubmatch(e.Text); match != nil && requests[match[1]].Count == 0 {
+			requests[match[1]] = notAccepted{First: e.Time, Last: e.Time, Count: 1, Outcome: "function-failed",
+				Cause: match[2], RequestID: match[1]}
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -349,30 +362,6 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack,
 	return slices.SortedFunc(maps.Values(found), earlier), err
 }
 
-// requestsNotAccepted returns the requests that were not answered 2xx, by their ids: those that the webhook function
-// answered, and those of which only Lambda has written a line.
-func requestsNotAccepted(read func(function, filter string,
-	got func(entry, requestLine)) error) (map[string]notAccepted, error) {
-	requests := map[string]notAccepted{}
-	err := read("webhook", notAcceptedLines, func(e entry, l requestLine) {
-		if l.Msg == "webhook" && !l.accepts() {
-			l.DeliveryID = cmp.Or(l.DeliveryID, l.UnverifiedDeliveryID)
-			l.First, l.Last, l.Count = e.Time, e.Time, 1
-			requests[l.RequestID] = l.notAccepted
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = read("webhook", failedLines, func(e entry, _ requestLine) {
-		if match := failedLine.FindStringSubmatch(e.Text); match != nil && requests[match[1]].Count == 0 {
-			requests[match[1]] = notAccepted{First: e.Time, Last: e.Time, Count: 1, Outcome: "function-failed",
-				Cause: match[2], RequestID: match[1]}
-		}
-	})
-	return requests, err
-}
-
 func earlier(a, b notAccepted) int {
 	return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
 }
@@ -384,9 +373,7 @@ func (o *logsOptions) showNotAccepted(ctx context.Context, d *stack.Stack) error
 	}
 	fmt.Fprintf(o.p.Err, "%s not accepted in the last %s\n",
 		cli.Counted(len(list), "webhook was", "webhooks were"), cli.Readable(o.since))
-	if err := cli.List(o.p, list, "first", "last", "count", "status", "outcome", "deliveryId",
-		"requestId", "keyId", "cause"); err != nil || len(list) == 0 {
-		return err
-	}
-	return cli.ErrAttention
+	err = cli.List(o.p, list, "first", "last", "count", "status", "outcome", "deliveryId",
+		"requestId", "keyId", "cause")
+	return attention(err, len(list) > 0)
 }

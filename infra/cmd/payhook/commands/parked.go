@@ -51,10 +51,7 @@ func (p *program) listCommand() *cobra.Command {
 			}
 			fmt.Fprintln(p.Err, len(list), "listed")
 			err := cli.List(p.Program, list, "time", "kind", "state", "cause", "largeEventEnds", "name")
-			if err != nil {
-				return err
-			}
-			return damaged
+			return cmp.Or(err, damaged)
 		}),
 	}
 	p.filterFlags(cmd, &f)
@@ -234,7 +231,13 @@ func (p *program) whole(ctx context.Context, s *connected, text string) (string,
 			}
 		}
 	case text != "": // an empty text is a variable of the shell that is not set
-		found, err = s.eventsWith(ctx, ledger.Key(text))
+		var events []ledger.Item
+		events, err = ledger.List(ctx, s.ledger, ledger.Parked)
+		for _, i := range events {
+			if strings.HasPrefix(i.EventID, ledger.Key(text)) {
+				found = append(found, i.EventID)
+			}
+		}
 	}
 	switch {
 	case err != nil:
@@ -245,17 +248,6 @@ func (p *program) whole(ctx context.Context, s *connected, text string) (string,
 		return found[0], nil
 	}
 	return "", cli.Usage("several names begin with %s: %s and %s", text, found[0], found[1])
-}
-
-// eventsWith returns the ids of the parked events that begin with a text.
-func (s *connected) eventsWith(ctx context.Context, beginning string) (ids []string, err error) {
-	items, err := ledger.List(ctx, s.ledger, ledger.Parked)
-	for _, i := range items {
-		if strings.HasPrefix(i.EventID, beginning) {
-			ids = append(ids, i.EventID)
-		}
-	}
-	return ids, err
 }
 
 func (p *program) nothing(name string) error {

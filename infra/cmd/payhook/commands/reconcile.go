@@ -69,7 +69,6 @@ func (i identifier) hides(path string) bool {
 	return strings.HasPrefix(field, path) || strings.HasPrefix(path, field)
 }
 
-// reconcileCommand returns the command that compares a list of the payment service with what Payhook has.
 func (p *program) reconcileCommand() *cobra.Command {
 	r, by := reconciler{p: p.Program}, ""
 	var names []string
@@ -167,10 +166,7 @@ func (r *reconciler) print() error {
 			"shorter: what is older is missing too, unless --from shows how old it is\n",
 			cli.Readable(r.window))
 	}
-	if counts[missing]+counts[damaged]+r.unread > 0 || r.damaged {
-		return cli.ErrAttention
-	}
-	return nil
+	return attention(nil, counts[missing]+counts[damaged]+r.unread > 0 || r.damaged)
 }
 
 // load reads everything that is known of the ids.
@@ -211,7 +207,6 @@ func (r *reconciler) add(id, event string) {
 	}
 }
 
-// loadEvidence finds the events of ids in the evidence.
 func (r *reconciler) loadEvidence(ctx context.Context) error {
 	count := r.p.Counter("record", "records")
 	err := Scan(ctx, r.s.S3(), r.s.EvidenceBucket, r.in, func(o Object) {

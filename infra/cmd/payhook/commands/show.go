@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -118,12 +119,7 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 }
 
 func (p *program) eventCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "event ID",
-		Short: "Show the state of one event",
-		Args:  oneUUID,
-		RunE:  p.on(p.event),
-	}
+	return &cobra.Command{Use: "event ID", Short: "Show the state of one event", Args: oneUUID, RunE: p.on(p.event)}
 }
 
 type eventState struct {
@@ -191,8 +187,5 @@ func (p *program) event(ctx context.Context, s *connected, args []string) error 
 			shown.Parked = append(shown.Parked, l)
 		}
 	}
-	if err := p.Show(shown); err != nil {
-		return err
-	}
-	return attention(damaged, wrong)
+	return attention(cmp.Or(p.Show(shown), damaged), wrong)
 }

@@ -40,7 +40,6 @@ func (p *program) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// screen is one run of status.
 type screen struct {
 	s      *connected
 	p      *program
@@ -81,7 +80,6 @@ func unmeasured(name string, err error) check {
 	return c
 }
 
-// stackState shows the state of the stack.
 func stackState(_ context.Context, d *screen, _ time.Time) ([]check, error) {
 	c := check{"stack", ok, d.s.Status, ""}
 	switch failed := strings.Contains(d.s.Status, "ROLLBACK") || strings.HasSuffix(d.s.Status, "_FAILED"); {
@@ -143,10 +141,7 @@ func (d *screen) show(ctx context.Context) error {
 			err = errors.Join(err, cli.List(p, h.Oldest))
 		}
 	}
-	if err == nil && !h.Healthy {
-		err = cli.ErrAttention
-	}
-	return err
+	return attention(err, !h.Healthy)
 }
 
 // screenLines returns the lines of the screen, each as a check.

@@ -132,7 +132,6 @@ func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 			}
 		}
 	}
-	rejected := counts[http.StatusUnauthorized] > 0
 	texts := []string{fmt.Sprintf("%.0f accepted", counts[0])}
 	delete(counts, 0)
 	for _, status := range slices.Sorted(maps.Keys(counts)) {
@@ -141,7 +140,7 @@ func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 		}
 	}
 	c := check{"webhooks", ok, strings.Join(texts, ", ") + " in " + cli.Readable(window), ""}
-	if !rejected {
+	if counts[http.StatusUnauthorized] == 0 {
 		return []check{c}, nil
 	}
 	lines, part, err := d.recent(ctx, "webhook", " && $.status = 401", now.Add(-recently))
@@ -212,12 +211,11 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 		}
 	}
 	d.open["oldest-pending"] = len(all)
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
-		cli.Readable(now.Sub(oldest)))
 	if len(all) == 0 {
 		return []check{{"pending", ok, "nothing is pending", ""}}, nil
 	}
-	c := check{"pending", ok, text, ""}
+	c := check{"pending", ok, cli.Counted(len(all), "event", "events") + ", the oldest for " +
+		cli.Readable(now.Sub(oldest)), ""}
 	if damaged > 0 {
 		c.Condition, c.Next = needsAttention, d.p.Hint("logs redrive --since 1h")
 		c.Text += fmt.Sprintf(", %d damaged", damaged)
