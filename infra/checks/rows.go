@@ -81,12 +81,10 @@ func send(what string, w *paymenttest.Webhook, want Seen, rules ...string) Check
 	return Check{What: what, Webhook: w, Want: want}
 }
 
-// call is the row of a command.
 func call(what string, status int, want Fields, args ...string) Check {
 	return Check{What: what, Call: args, Want: Seen{Status: status, Fields: want}}
 }
 
-// invoke is the row of an invocation.
 func invoke(what, function, event string, want Fields) Check {
 	return Check{What: what, Function: function, Event: event, Want: Seen{Fields: want}}
 }
@@ -114,7 +112,6 @@ func encoded(event []byte) (w *paymenttest.Webhook, id string) {
 	return raw(paymenttest.RawDelivery(id, event)), id
 }
 
-// accepted is the answer to an accepted delivery.
 func (s *Subject) accepted(recorded, duplicates int) Seen {
 	status, _ := strconv.Atoi(s.Stack.Setting("successStatus"))
 	return Seen{Status: status, Fields: Fields{"recorded": recorded, "duplicates": duplicates, "conflicts": nil,

@@ -184,7 +184,6 @@ func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
 	return Seen{Status: answer.StatusCode}, answer.Body.Close()
 }
 
-// tokens lets new tokens live for some time.
 func (s *Subject) tokens(live time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return s.Change(ctx, func(state *paymenttest.State) { state.TokenSeconds = int(live.Seconds()) })

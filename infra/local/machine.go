@@ -20,7 +20,6 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// options say what is started.
 type options struct {
 	top      string            // of the project
 	state    string            // the folder of all files that are written; below .local
@@ -222,7 +221,6 @@ func (m *machine) writeTLSFiles() error {
 	return nil
 }
 
-// deploy deploys the stack, whose template an assembly has.
 func (m *machine) deploy(ctx context.Context, s *checks.Subject, assembly string) error {
 	outputs, err := m.cdk.Deploy(ctx, assembly, nil, "Payhook")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,6 @@ import (
 	"payhook.example/shared/token"
 )
 
-// hints are the commands for a local run.
 const hints = `  make payhook ARGS="local send"                    send a signed webhook
   make payhook ARGS="logs --local --follow"         show live what arrives
   make payhook ARGS=--help                          list all commands
@@ -56,11 +56,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer log.Close()
-	written, err := os.Open(log.Name())
-	if err != nil {
-		return err
-	}
-	defer written.Close()
+	written := io.NewSectionReader(log, 0, math.MaxInt64) // from the beginning, wherever the process writes
 	program, err := os.Executable()
 	if err != nil {
 		return err
