@@ -26,7 +26,6 @@ import (
 // httpEvent is the event of a function URL or an HTTP API.
 type httpEvent = events.APIGatewayV2HTTPRequest
 
-// decoders decode the events of the functions.
 var decoders = map[string]func(event []byte) error{
 	"webhook": decode[httpEvent], "redrive": decode[wire.RedriveRequest], "token": decode[token.Event],
 }
@@ -128,7 +127,6 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// newEvent returns the event of a request from a source address.
 func newEvent(r *http.Request, source string) ([]byte, error) {
 	e, err := paymenttest.LambdaEvent(r, source)
 	if err != nil {

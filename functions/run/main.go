@@ -118,11 +118,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func credentials(ctx context.Context, stderr io.Writer) (id, secret string, err error) {
 	in := int(os.Stdin.Fd())
 	if state, err := term.GetState(in); err == nil {
-		stop := context.AfterFunc(ctx, func() { // Ctrl-C does not end a read
+		defer context.AfterFunc(ctx, func() { // Ctrl-C does not end a read
 			_ = term.Restore(in, state)
 			os.Exit(1)
-		})
-		defer stop()
+		})()
 	}
 	for i, value := range []*string{&id, &secret} {
 		name := []string{"PAYHOOK_CLIENT_ID", "PAYHOOK_CLIENT_SECRET"}[i]

@@ -42,10 +42,7 @@ var pageHeaders = map[string]string{
 // handler serves the webhook URL, to anybody; and the page with what its buttons call, to no page of another origin.
 func (p *process) handler() http.Handler {
 	page := http.NewServeMux()
-	content, err := fs.Sub(files, "page")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
+	content, _ := fs.Sub(files, "page") // the folder is embedded
 	page.Handle("GET /", http.FileServerFS(content))
 	page.HandleFunc("GET /state", p.showState)
 	page.HandleFunc("POST /redrive", p.invokeNow)
@@ -141,7 +138,6 @@ func (p *process) showState(w http.ResponseWriter, r *http.Request) {
 	_ = json.MarshalWrite(w, s) // the page is gone
 }
 
-// newEntry returns what an invocation did.
 func newEntry(about string, did result) wire.PageEntry {
 	e := wire.PageEntry{Time: time.Now().Format(time.TimeOnly), About: about, Status: did.response.StatusCode,
 		Cause: did.line.Cause, Log: did.last}

@@ -33,7 +33,6 @@ import (
 	tokens "payhook.example/shared/token"
 )
 
-// process is a run of the program.
 type process struct {
 	given         map[string]string // settings
 	port          int               // 0: one that is free
@@ -91,7 +90,6 @@ func (t *table) Query(ctx context.Context, q ledger.Query) ([]ledger.Item, *ledg
 	return t.Memory.Query(ctx, q)
 }
 
-// function is a function as Lambda runs it.
 type function struct {
 	timeout time.Duration
 	invoke  func(ctx context.Context, event []byte) (answer []byte, err error)
@@ -102,7 +100,6 @@ func (s *stack) leaseEnds() time.Duration {
 	return s.conf.WebhookTimeout + settings.RedriveGrace + time.Second
 }
 
-// start starts the payment service, and creates the functions.
 func (p *process) start(ctx context.Context, stderr io.Writer) (err error) {
 	p.screen.feed.process = uuid.New().String()
 	if p.screen.forwardTo != "" {
@@ -219,7 +216,6 @@ func (s *stack) keyEndpoint(c settings.Config) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// result is what an invocation did.
 type result struct {
 	answer    []byte                          // as the function returned it
 	response  events.APIGatewayV2HTTPResponse // the same, of webhook
@@ -229,7 +225,6 @@ type result struct {
 	published []bus.Entry
 }
 
-// line is what a line of the log has.
 type line struct {
 	Outcome    string              `json:"outcome"`
 	Cause      string              `json:"cause"`
