@@ -24,14 +24,14 @@ import (
 )
 
 // Command returns the command local, with the commands that start, use and end the local run below it.
-func Command(p *cli.Program, t *stack.Stack) *cobra.Command {
+func Command(p *cli.Program) *cobra.Command {
 	o := &options{given: map[string]string{}}
 	up := o.command(p, "up", "Start everything in the background", background)
 	o.register(up)
 	local := cli.Group("local", "Run Payhook on this machine", up,
 		o.command(p, "down", "End what up has started", down),
 		o.command(p, "env", "Print the environment of programs that use the local run", environment),
-		sendCommand(p, t))
+		sendCommand(p))
 	cli.AddHelp(local, helps)
 	return local
 }

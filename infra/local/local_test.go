@@ -33,7 +33,7 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
 	root := p.Root()
-	root.AddCommand(Command(p, &p.Target))
+	root.AddCommand(Command(p))
 	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
 	return o.String(), e.String(), status
 }
@@ -95,7 +95,7 @@ func TestMain(m *testing.M) {
 	}
 	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
 	root := p.Root()
-	root.AddCommand(Command(p, &stack.Stack{}))
+	root.AddCommand(Command(p))
 	os.Exit(p.Run(context.Background(), root, []string{"local", "up", "-c", "alarmSilence=x"}))
 }
 

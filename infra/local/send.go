@@ -18,8 +18,8 @@ import (
 	"payhook.example/shared/wire"
 )
 
-// sendCommand returns the command that sends webhooks. It uses the stack and the id of a target, which is local.
-func sendCommand(p *cli.Program, t *stack.Stack) *cobra.Command {
+// sendCommand returns the command that sends webhooks. It uses the stack and the id of the target, which is local.
+func sendCommand(p *cli.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "send [JSON]", Short: "Send signed webhooks",
 		Args: cobra.MaximumNArgs(1),
@@ -35,15 +35,15 @@ func sendCommand(p *cli.Program, t *stack.Stack) *cobra.Command {
 					return cli.Usage("not a JSON object: null")
 				}
 			}
-			t.Local = true
-			return send(cmd.Context(), p, *t, order)
+			p.Target.Local = true
+			return send(cmd.Context(), p, order)
 		},
 	}
 }
 
 // send has the payment service of a local run send a webhook to one of its stacks.
-func send(ctx context.Context, p *cli.Program, target stack.Stack, order map[string]jsontext.Value) error {
-	d, err := stack.Connect(ctx, target)
+func send(ctx context.Context, p *cli.Program, order map[string]jsontext.Value) error {
+	d, err := stack.Connect(ctx, p.Target)
 	if err != nil {
 		return cli.Unreachable(err)
 	}

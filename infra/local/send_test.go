@@ -104,7 +104,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	var out, stderr bytes.Buffer
 	p := &cli.Program{Out: &out, Err: &stderr}
 	root := p.Root()
-	root.AddCommand(Command(p, &p.Target))
+	root.AddCommand(Command(p))
 	if status := p.Run(ctx, root, []string{"local", "send"}); status != cli.StatusInterrupted {
 		t.Errorf("%d, %s%s", status, &out, &stderr)
 	}

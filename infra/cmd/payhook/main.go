@@ -17,5 +17,5 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once, except the local run
 	p := cli.New()
-	os.Exit(p.Run(ctx, commands.Root(p, local.Command(p, &p.Target)), os.Args[1:]))
+	os.Exit(p.Run(ctx, commands.Root(p, local.Command(p)), os.Args[1:]))
 }

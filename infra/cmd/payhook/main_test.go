@@ -18,7 +18,7 @@ import (
 	"payhook.example/infra/local"
 )
 
-func root(p *cli.Program) *cobra.Command { return commands.Root(p, local.Command(p, &p.Target)) }
+func root(p *cli.Program) *cobra.Command { return commands.Root(p, local.Command(p)) }
 
 func run(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
