@@ -406,7 +406,7 @@ func (l *lookup) fetch(ctx context.Context, sentAs string, left time.Duration) (
 	asked := l.now()
 	key, unexpected, err := l.endpoint.Fetch(ctx, sentAs)
 	status, _ := errors.AsType[StatusError](err)
-	a := reply{Fresh, key, sentAs, asked, l.now(), status.RetryAfter}
+	a := reply{answer: Fresh, key: key, sentAs: sentAs, asked: asked, at: l.now(), retryAfter: status.RetryAfter}
 	switch _, refused := errors.AsType[*PolicyError](err); {
 	case refused:
 		a.answer = Refused

@@ -57,7 +57,8 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	transport.MaxResponseHeaderBytes = maxAnswer
 	transport.TLSClientConfig.RootCAs = o.RootCAs
 	digest := sha256.Sum256([]byte(target.String() + "\n" + form.Encode()))
-	return &Endpoint{target.String(), form.Encode(), hex.EncodeToString(digest[:]), o.FormEncoded, transport}
+	return &Endpoint{url: target.String(), form: form.Encode(), digest: hex.EncodeToString(digest[:]),
+		formEncoded: o.FormEncoded, transport: transport}
 }
 
 // newTransport returns a transport like Go's default one, but with TLS 1.2 or newer, more idle connections, and

@@ -44,7 +44,7 @@ func (f failure) next(err error, begin time.Time, stored Bearer, credentials Sec
 			wait = max(wait, f.step)
 		}
 	}
-	return failure{err, stored, credentials, begin, begin.Add(wait), f.step}
+	return failure{err: err, stored: stored, credentials: credentials, begin: begin, end: begin.Add(wait), step: f.step}
 }
 
 // until returns the end of the pause: 4 minutes before the stored token expires, if it begins earlier and ends later.

@@ -126,8 +126,10 @@ type storedBearer struct {
 
 // text returns the stored value. Its times are truncated, so that a stored expiry is never later than the true one.
 func (b Bearer) text() string {
-	text, _ := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType, // which fails only for an illegal token
-		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond), b.endpoint})
+	// It fails only for an illegal token.
+	text, _ := json.Marshal(storedBearer{AccessToken: b.AccessToken.Reveal(), TokenType: bearerType,
+		IssuedAt: b.IssuedAt.UTC().Truncate(time.Millisecond), ExpiresAt: b.ExpiresAt.UTC().Truncate(time.Millisecond),
+		Endpoint: b.endpoint})
 	return string(text)
 }
 

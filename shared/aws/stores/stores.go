@@ -36,7 +36,8 @@ func NewClients(getenv func(string) string) (Clients, error) {
 	if err != nil {
 		return Clients{}, err
 	}
-	return Clients{cfg, connections, dynamodb.NewClient(cfg), eventbridge.NewClient(cfg), s3.NewClient(cfg)}, nil
+	return Clients{config: cfg, connections: connections, dynamoDB: dynamodb.NewClient(cfg),
+		eventBridge: eventbridge.NewClient(cfg), s3: s3.NewClient(cfg)}, nil
 }
 
 // Load returns the settings and the clients of a function with that environment.
