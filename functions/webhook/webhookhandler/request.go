@@ -41,7 +41,15 @@ type request struct {
 	body jsontext.Value // a JSON string, which is a part of the event; nil for none
 }
 
-// position is where a JSON string is in the event. A copy of the body would need up to 6 MiB.
+// The event is one text in memory, of up to 6 MiB, and most of it is the body:
+//
+//	{"version":"2.0", ... "body":"{\"deliveryId\": ... }", ... }
+//	                             |begin             |end
+//
+// request.body is this part, without a copy. The text of [request.payload] is the only copy, unescaped or decoded from
+// base64. It has memory of its own, since Lambda's library uses that of the event again.
+
+// position is where a JSON string is in the event.
 type position struct{ begin, end int }
 
 // UnmarshalJSONFrom reads a string, or null for none.
@@ -100,8 +108,7 @@ func decodeRequest(event []byte) (r request, err error) {
 	return r, nil
 }
 
-// unquote returns the text of a JSON string, in memory of its own: Lambda's library uses
-// the event's memory again.
+// unquote returns the text of a JSON string, in memory of its own.
 func unquote(v jsontext.Value) []byte {
 	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(v)), v)
 	return text
