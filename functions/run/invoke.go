@@ -127,8 +127,8 @@ func (p *process) sign(ctx context.Context, event []byte) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-func newEvent(r *http.Request, source string) ([]byte, error) {
-	e, err := paymenttest.LambdaEvent(r, source)
+func newEvent(r *http.Request, sender string) ([]byte, error) {
+	e, err := paymenttest.LambdaEvent(r, sender)
 	if err != nil {
 		return nil, err
 	}

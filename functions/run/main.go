@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if p.once {
 		return err
 	}
-	minute := time.NewTicker(time.Minute) // as the schedules of a deployment
+	minute := time.NewTicker(time.Minute) // as the schedules of a stack
 	defer minute.Stop()
 	return errors.Join(p.serve(ctx, listener, minute.C), err)
 }

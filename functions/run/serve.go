@@ -100,8 +100,8 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\
 // receive answers a webhook as a function URL does.
 func (p *process) receive(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, paymenttest.InvocationBytes)
-	source, _, _ := net.SplitHostPort(r.RemoteAddr)
-	event, err := newEvent(r, source)
+	sender, _, _ := net.SplitHostPort(r.RemoteAddr)
+	event, err := newEvent(r, sender)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return

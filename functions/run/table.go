@@ -145,7 +145,7 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 		}
 		request, err := p.service.simulated.Sender().Request(ctx, w)
 		if err == nil {
-			event, err = newEvent(request, source(p.stack.conf.AllowedNetworks))
+			event, err = newEvent(request, senderIn(p.stack.conf.AllowedNetworks))
 		}
 		if err != nil {
 			return row{}, err.Error()
@@ -163,8 +163,8 @@ func (p *process) play(ctx context.Context, r row, payload []byte) (got row, cau
 	return r, did.line.Cause
 }
 
-// source returns an address that one of the networks contains; any, if there are none.
-func source(networks []string) string {
+// senderIn returns an address that one of the networks contains; any, if there are none.
+func senderIn(networks []string) string {
 	if len(networks) == 0 {
 		return "192.0.2.1" // of documentation
 	}

@@ -194,8 +194,8 @@ func (e *apiGateway) invoke(w http.ResponseWriter, r *http.Request, event []byte
 // event returns what the function reads of the event that the endpoint makes of a request with a client certificate,
 // which is nil without mutual TLS.
 func (e *apiGateway) event(r *http.Request, certificate *x509.Certificate) ([]byte, error) {
-	source, _, _ := net.SplitHostPort(r.RemoteAddr)
-	made, err := paymenttest.LambdaEvent(r, source)
+	sender, _, _ := net.SplitHostPort(r.RemoteAddr)
+	made, err := paymenttest.LambdaEvent(r, sender)
 	if err != nil {
 		return nil, err
 	}

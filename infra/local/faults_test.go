@@ -19,7 +19,7 @@ import (
 )
 
 // Calls of real functions fail before and after they took effect or are throttled, and functions
-// are killed: what was accepted arrives, with the bytes that were signed, and has a record. The simulation plays
+// are killed: what was accepted arrives, with the bytes that were signed, and has a proof. The simulation plays
 // the same with every single effect, and explains each event that arrives twice.
 func (f *fixture) testFaults(t *testing.T) {
 	const deliveries, each, senders = 150, 5, 8

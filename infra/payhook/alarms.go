@@ -157,7 +157,7 @@ func alarms(conf settings.Settings, webhook webhook) []alarm {
 	}
 	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
 		// With periods of an hour, an alarm looks back at most 7 days (AWS, "PutMetricAlarm"). A new
-		// deployment has no data at all, which FILL does not fill.
+		// stack has no data at all, which FILL does not fill.
 		all = append(all, alarm{name: "silence", metric: math(60, "FILL(m0,0)", own(settings.AcceptedMetric)),
 			below: true, times: hours, missingBreaches: true, notifyOK: true})
 	}

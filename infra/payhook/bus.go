@@ -112,7 +112,7 @@ func (p *Payhook) newArchive() {
 	}
 }
 
-// archiveName returns the name of the archive: that of the deployment with a digest of it and the bus. The policy of a
+// archiveName returns the name of the archive: that of the stack with a digest of it and the bus. The policy of a
 // key needs the name before the archive exists. Another bus has another name of the archive, because CloudFormation
 // cannot replace an archive by one of the same name. A name has at most 48 characters
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_CreateArchive.html).

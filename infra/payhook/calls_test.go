@@ -84,9 +84,9 @@ var clients = map[string]map[string]calls{
 		"Keys":        {reflect.TypeFor[dynamodb.KeysAPI](), nil},
 		"Bus":         {reflect.TypeFor[eventbridge.PutAPI](), nil},
 		"LargeEvents": {reflect.TypeFor[s3.PutAPI](), nil},
-		// It parks, stores and keeps records, and reads none of them.
+		// It parks, stores and keeps proofs, and reads none of them.
 		"Parking":      {reflect.TypeFor[s3.PutAPI](), nil},
-		"Records":      {reflect.TypeFor[s3.PutAPI](), nil},
+		"Evidence":     {reflect.TypeFor[s3.PutAPI](), nil},
 		"Token/Secret": {reflect.TypeFor[tokenstore.SecretReadAPI](), nil},
 		parameter:      {reflect.TypeFor[tokenstore.ParameterReadAPI](), nil},
 	},
@@ -156,9 +156,9 @@ func TestPermissionsNameTheFoldersOfProofs(t *testing.T) {
 			t.Errorf("%s is not the folder of what is %s", folder, reason)
 		}
 	}
-	// A rule without the folder of its lock would hide records of another setting that are locked for longer.
+	// A rule without the folder of its lock would hide proofs of another setting that are locked for longer.
 	if got := proof.Accepted.Folder(7); got != acceptedFolder+"7/" {
-		t.Errorf("the rule that deletes records after 7 days is not that of %s", got)
+		t.Errorf("the rule that deletes proofs after 7 days is not that of %s", got)
 	}
 	for folder, decision := range map[string]proof.Decision{replayedFolder: proof.Replayed,
 		dismissedFolder: proof.Dismissed} {

@@ -48,11 +48,10 @@ func (p *Payhook) newLogGroup(scope constructs.Construct, id string) awslogs.Log
 
 // newFunction creates a function in scope, which contains nothing else.
 func (p *Payhook) newFunction(scope constructs.Construct, options functionOptions) function {
-	deployment := p.conf
 	logs := p.newLogGroup(scope, "Logs")
 	role := newRole(scope, "Role", "lambda.amazonaws.com", nil)
 	environment := map[string]*string{}
-	for name, value := range deployment.Environment(options.name, options.resources) {
+	for name, value := range p.conf.Environment(options.name, options.resources) {
 		environment[name] = jsii.String(value)
 	}
 	props := &awslambda.FunctionProps{
@@ -76,7 +75,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 		CurrentVersionOptions: &awslambda.VersionOptions{
 			RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE},
 	}
-	if architecture(deployment) == "amd64" {
+	if architecture(p.conf) == "amd64" {
 		props.Architecture = awslambda.Architecture_X86_64()
 	}
 	if options.concurrency > 0 {
@@ -98,7 +97,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	alias := awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{AliasName: jsii.String(aliasName),
 		Version: made.CurrentVersion(), Description: jsii.String("The version in use")})
 	f := function{made, alias, role, logs}
-	f.connect(deployment)
+	f.connect(p.conf)
 	role.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
 }

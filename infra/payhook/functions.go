@@ -68,7 +68,7 @@ func (p *Payhook) newRedrive() {
 		resources:   p.named(),
 	})
 	// A replay writes the items of a delivery, or of one parked event. To dismiss a
-	// conflict, it reads the item of the first version.
+	// conflict, it reads the item of the first content.
 	f.role.allow([]string{"dynamodb:BatchGetItem",
 		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
 	f.role.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+settings.LedgerIndex))
@@ -100,7 +100,7 @@ type store struct {
 // newTokenStore creates the secret for the access token, without a value. A parameter that is
 // encrypted cannot be created by CloudFormation (AWS, "AWS::SSM::Parameter" in the CloudFormation User
 // Guide). The token function creates it, and it stays when the stack is deleted. Its name is that of the
-// deployment, which differs from all others in the account and Region.
+// stack, which differs from all others in the account and Region.
 func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 	if p.conf.TokenStore == settings.InParameter {
 		name := "/payhook/" + p.conf.StackName() + "/token"

@@ -35,7 +35,7 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 	// events/client/go.mod is tidied, the tests pass, but a start takes 4.8 ms of CPU time instead of 2.3, and the
 	// program has 14.7 MB instead of 12.0. See the versions in go.mod.
 	const slow = `^github\.com/aws/aws-sdk-go-v2/.*/schemas$`
-	const deployment = `^(github\.com/aws/(aws-cdk-go|constructs-go|jsii-runtime-go)|github\.com/cdklabs|` +
+	const cdk = `^(github\.com/aws/(aws-cdk-go|constructs-go|jsii-runtime-go)|github\.com/cdklabs|` +
 		`payhook\.example/infra)(/|$)`
 	// The SDK, and the adapters, which make the calls of the core with it.
 	const sdk = `^(github\.com/aws/(aws-sdk-go-v2|smithy-go)|payhook\.example/shared/(aws|awstest))(/|$)`
@@ -46,12 +46,12 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		links           string // one that shows that the list is not empty
 		forbidden, than string // than: what is allowed of the forbidden
 	}{
-		{"the deployment and these clients make a start slower", []string{"-deps", "-tags=lambda.norpc",
+		{"the CDK and these clients make a start slower", []string{"-deps", "-tags=lambda.norpc",
 			"./functions/webhook", "./functions/redrive", "./functions/token"}, "net/http",
-			slow + "|" + deployment, ""},
+			slow + "|" + cdk, ""},
 		{"shared packages know no others", []string{"-deps", "./shared/..."}, "payhook.example/shared/ledger",
 			`^payhook\.example/`, `^payhook\.example/shared(/|$)`},
-		{"the deployment shares only settings and the version with the functions",
+		{"the construct shares only settings and the version with the functions",
 			[]string{"-f", `{{join .Imports "\n"}}`, "./infra/payhook"}, "payhook.example/shared/settings",
 			`^payhook\.example/`, `^payhook\.example/(shared/(settings|payment)|infra/build)$`},
 		{"the core needs no SDK", append([]string{"-deps"}, core...), "payhook.example/shared/ledger", sdk, ""},
@@ -63,7 +63,7 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		{"a first result needs Go alone, and no time to compile what it does not use",
 			[]string{"-deps", "-tags=lambda.norpc", "./functions/run"},
 			"payhook.example/functions/webhook/webhookhandler",
-			sdk + "|" + deployment + `|^(testing|net/rpc|github\.com/spf13/cobra)(/|$)`, ""},
+			sdk + "|" + cdk + `|^(testing|net/rpc|github\.com/spf13/cobra)(/|$)`, ""},
 		// Instead of the first, see newAPIResource. An app with a canary imports the second itself.
 		{"the first deployment compiles every package of the CDK that the app links", []string{"-deps", "./infra"},
 			"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53", `/aws(apigateway|codedeploy)`, ""},

@@ -156,7 +156,7 @@ func (e *ingress) connect(p *Payhook, f function) {
 }
 
 // accessLog returns the fields of the access log, with variables of API Gateway (AWS, "Customize HTTP API access logs"
-// in the API Gateway Developer Guide). They contain no data of the request except its source, and only the
+// in the API Gateway Developer Guide). They contain no data of the request except its sender, and only the
 // identification of a client certificate.
 func accessLog(conf settings.Settings) map[string]string {
 	log := map[string]string{

@@ -70,7 +70,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 			names[r.Type+" "+text] = path
 		}
 	}
-	// The functions of both have one code each, and each its own deployment. The bus of the app is as the app made it.
+	// The functions of both have one code each, and each its own stack. The bus of the app is as the app made it.
 	// The other is protected.
 	got, code := map[string]any{}, map[any]bool{}
 	for path, f := range tm.all(t, "AWS::Lambda::Function") {
@@ -87,7 +87,7 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 		got[path] = "protected"
 	}
 	for _, id := range []string{"Payments", "Reports"} {
-		got[id] = fmt.Sprint(tm.Outputs[id+"EventBusName"].Value, " ", tm.Outputs[id+"Deployment"].Value)
+		got[id] = fmt.Sprint(tm.Outputs[id+"EventBusName"].Value, " ", tm.Outputs[id+"FullName"].Value)
 	}
 	if diff := cmp.Diff(map[string]any{"Bank/Events": "bank-events", "Bank/Reports/Bus": "Bank_Reports",
 		"Bank/Reports/BusPolicy": "protected", "Payments": "Bank/Events Bank_Payments",

@@ -54,7 +54,7 @@ type Payhook struct {
 	redrive           scheduled
 	token             token
 	alarmTopic        awssns.ITopic
-	alarms            map[string]awscloudwatch.Alarm // by their names without that of the deployment
+	alarms            map[string]awscloudwatch.Alarm // by their names without that of the stack
 	charts            []awscloudwatch.IWidget        // of the alarms
 	busFailures       awssqs.Queue                   // nil unless a customer managed key encrypts the bus
 	key               awskms.IKey                    // nil: keys of AWS
@@ -237,7 +237,7 @@ func (p *Payhook) newOutputs(dashboard *string) {
 		jsii.String(payment.Version()))
 	p.output("SubscriptionDetails", "information for the operator's implementation team", p.subscriptionDetails())
 	if p.conf.StackName() != *awscdk.Stack_Of(p).StackName() {
-		p.output(settings.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
+		p.output(settings.FullNameOutput, "what the names of metrics, alarms and the dashboard begin with",
 			jsii.String(p.conf.StackName()))
 	}
 	if !p.conf.UsesToken() {

@@ -22,7 +22,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Props are the settings of a deployment, and the parts of it that exist already. The fields of Settings are fields of
+// Props are the settings of a stack, and the parts of it that exist already. The fields of Settings are fields of
 // Props, also in a literal: Props{BaseURL: "https://api.payments.example"}. The zero value of a field is its default.
 // BaseURL, AuthURL and TokenManagerID are required. [New] reports all problems together.
 //
@@ -252,7 +252,7 @@ func ofCDK(key string) bool {
 		key == "acknowledged-issue-numbers" || key == "cli-telemetry"
 }
 
-// isLocal reports whether the context says that the deployment is for an emulator on this machine.
+// isLocal reports whether the context says that the stack is for an emulator on this machine.
 func isLocal(scope constructs.Construct) bool {
 	return fmt.Sprint(scope.Node().TryGetContext(jsii.String(settings.LocalKey))) == "true"
 }

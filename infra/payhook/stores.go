@@ -14,7 +14,7 @@ import (
 )
 
 // buckets are the buckets of payments: of large events that the bus refers to, of parked deliveries and rejected
-// webhooks, and of records of accepted deliveries, which is nil without the setting evidence.
+// webhooks, and of proofs of accepted deliveries, which is nil without the setting evidence.
 type buckets struct{ largeEvents, parking, evidence awss3.IBucket }
 
 func (p *Payhook) newBuckets() buckets {
@@ -24,15 +24,15 @@ func (p *Payhook) newBuckets() buckets {
 		parking:     p.newBucket(parkingID, conf.ParkingBucket, days(conf.ParkedRetention), accessLogs, nil),
 	}
 	if lockDays, compliance := conf.EvidenceLock(); lockDays > 0 {
-		// Each object is locked. The function names no retention when it stores a record, so it needs no permission to
+		// Each object is locked. The function names no retention when it stores a proof, so it needs no permission to
 		// set one (AWS, https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
 		lock := awss3.ObjectLockRetention_Governance
 		if compliance {
 			lock = awss3.ObjectLockRetention_Compliance
 		}
-		b.evidence = p.newBucket("Records", "", lockDays, accessLogs,
+		b.evidence = p.newBucket("Evidence", "", lockDays, accessLogs,
 			lock(awscdk.Duration_Days(jsii.Number(lockDays))))
-		p.output(settings.EvidenceBucketOutput, "the bucket with a record of each accepted delivery",
+		p.output(settings.EvidenceBucketOutput, "the bucket with a proof of each accepted delivery",
 			b.evidence.BucketName())
 	}
 	return b
@@ -41,7 +41,7 @@ func (p *Payhook) newBuckets() buckets {
 // days returns the days of a retention, and 0 for [Off] and [Never].
 func days(retention time.Duration) int { return int(retention.Hours()) / 24 }
 
-// newAccessLogs creates the bucket into which S3 writes the requests to the other buckets. S3 delivers the records on a
+// newAccessLogs creates the bucket into which S3 writes the requests to the other buckets. S3 delivers the lines on a
 // best-effort basis, most within hours (AWS, "Logging requests with server access logging" in the S3 User Guide).
 //
 // It is always encrypted with keys of S3: S3 does not deliver access logs to a bucket
@@ -99,7 +99,7 @@ func (p *Payhook) newBucket(id, existing string, days int, accessLogs awss3.IBuc
 			Expiration: awscdk.Duration_Days(jsii.Number(days)),
 		}
 		if lock != nil {
-			// The records of another setting have another folder: they are locked for another time, and a rule hides
+			// The proofs of another setting have another folder: they are locked for another time, and a rule hides
 			// locked objects as well, with a delete marker (AWS,
 			// https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html).
 			rule.Prefix = jsii.String(fmt.Sprintf("%s%d/", acceptedFolder, days))
@@ -170,7 +170,7 @@ func (b buckets) allowWrite(f function) {
 	f.role.allow([]string{"s3:PutObject"}, append(in(b.largeEvents, "events/"), in(b.parking, conflictFolder)...)...)
 }
 
-// allowReplay lets the function read parked deliveries, and record that they were replayed or dismissed.
+// allowReplay lets the function read parked deliveries, and store that they were replayed or dismissed.
 //
 // It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404 only to callers with this
 // permission, and with 403 to all others (AWS, "GetObject" in the S3 API reference). Without it, a name that does not

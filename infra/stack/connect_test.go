@@ -200,7 +200,7 @@ func TestStackOfAnotherAppHasSeveral(t *testing.T) {
 				if id == DefaultID {
 					prefix, text = "", ""
 				} else {
-					all[id+settings.DeploymentOutput] = "Payhook_" + id
+					all[id+settings.FullNameOutput] = "Payhook_" + id
 				}
 				for key, value := range outputs {
 					all[prefix+key] = text + value

@@ -54,7 +54,7 @@ type Stack struct {
 	Name   string     `json:"-"` // for people: which stack, and where
 	Status string     `json:"-"` // of the stack, such as UPDATE_COMPLETE
 	AWS    aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
-	// FullName is unique in the account and Region: the output Deployment, or Stack without one.
+	// FullName is unique in the account and Region: the output FullName, or Stack without one.
 	// The names of alarms begin with it, and it is the dimension of metrics.
 	FullName string `json:"-"`
 
@@ -150,7 +150,7 @@ func (d *Stack) fill(outputs map[string]string, prefix string) (missing []string
 		}
 		return outputs[prefix+name]
 	}
-	d.FullName = cmp.Or(outputs[prefix+settings.DeploymentOutput], d.StackName)
+	d.FullName = cmp.Or(outputs[prefix+settings.FullNameOutput], d.StackName)
 	d.WebhookURL, d.Bus = output(settings.WebhookURLOutput), output(settings.EventBusNameOutput)
 	d.LedgerTable, d.KeysTable = output(settings.LedgerTableOutput), output(settings.KeysTableOutput)
 	d.ParkingBucket, d.LargeEventBucket = output(settings.ParkingBucketOutput), output(settings.LargeEventBucketOutput)

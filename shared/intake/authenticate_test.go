@@ -31,7 +31,7 @@ type keyCache struct {
 	refetchErr        error            // of Refetch
 	lookups           []netip.Addr
 	refetch           []netip.Addr
-	sources           []netip.Addr
+	senders           []netip.Addr
 }
 
 func (r *keyCache) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
@@ -58,7 +58,7 @@ func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip
 }
 
 func (r *keyCache) RecordSender(_ context.Context, from netip.Addr) {
-	r.sources = append(r.sources, from)
+	r.senders = append(r.senders, from)
 }
 
 // sent returns an authentic delivery of one event.
@@ -85,14 +85,14 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 		d := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 		d.Headers["x-svc-signature"] = text
 		got := w.receive(t.Context(), d)
-		if (len(r.lookups) == 1) != possible || got.Outcome == intake.Accepted || len(r.sources) != 0 ||
+		if (len(r.lookups) == 1) != possible || got.Outcome == intake.Accepted || len(r.senders) != 0 ||
 			!possible && (got.Outcome != intake.SignatureMalformed || len(r.refetch) != 0) {
 			t.Errorf("%d characters: %s, with %d look-ups", len(text), got.Outcome, len(r.lookups))
 		}
 	}
 }
 
-func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
+func TestOnlyTheSenderOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	r, w := newSigned(t)
 	d := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	forged := d
@@ -100,16 +100,16 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	for _, c := range []struct {
 		sent    intake.Delivery
 		want    intake.Outcome
-		sources int
+		senders int
 	}{
 		{forged, intake.SignatureMismatch, 0}, {d, intake.Accepted, 1},
 		{r.sent(w, []byte("{}")), intake.Invalid, 2}, // it is authentic, though it is not a delivery
 	} {
-		if got := w.receive(t.Context(), c.sent); got.Outcome != c.want || len(r.sources) != c.sources {
-			t.Errorf("%s, sources %v, want %s", got.Outcome, r.sources, c.want)
+		if got := w.receive(t.Context(), c.sent); got.Outcome != c.want || len(r.senders) != c.senders {
+			t.Errorf("%s, senders %v, want %s", got.Outcome, r.senders, c.want)
 		}
 	}
-	for _, addr := range slices.Concat(r.lookups, r.refetch, r.sources) {
+	for _, addr := range slices.Concat(r.lookups, r.refetch, r.senders) {
 		if addr != d.SenderIP {
 			t.Errorf("a key was looked up for %v", addr)
 		}
@@ -146,7 +146,7 @@ func TestASignatureThatDoesNotVerifyIsNotAuthenticOnlyIfTheServiceHasNoOtherKey(
 		forged := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 		forged.Payload = paymenttest.Delivery(paymenttest.Event())
 		got := w.receive(t.Context(), forged)
-		if got.Outcome != want || len(w.table.Items()) > 0 || len(r.sources) > 0 {
+		if got.Outcome != want || len(w.table.Items()) > 0 || len(r.senders) > 0 {
 			t.Errorf("%v: %s, want %s", err, got.Outcome, want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 			(got.By.Key.Source == keys.Service) != (c.lookups > 0 && c.cached.Private != c.signedWith.Private) {
 			t.Errorf("%s: %s %s, with %d look-ups, want %s", name, got.By.KeyID, got.Outcome, len(r.lookups), c.want)
 		}
-		if written := len(w.table.Items()) + len(r.sources); (written > 0) != (c.want == intake.Accepted) {
+		if written := len(w.table.Items()) + len(r.senders); (written > 0) != (c.want == intake.Accepted) {
 			t.Errorf("%s: %s: %d are written", name, got.Outcome, written)
 		}
 		if text := fmt.Sprint(got.Err); c.want == revoked && !strings.Contains(text, "revokedKeys") {

@@ -36,7 +36,7 @@ var (
 	Conflict = Outcome{Name: "conflict", Text: "an eventId was seen before with other content"}
 
 	// Not read.
-	SenderNotAllowed = Outcome{Name: "sender-not-allowed", Text: "the source address is not allowed"}
+	SenderNotAllowed = Outcome{Name: "sender-not-allowed", Text: "the sender is not allowed"}
 
 	// Not a delivery. NotAWebhookEvent: an event of another kind invoked the function.
 	NotAWebhookEvent = beforeProof("not-a-webhook-event", "not a webhook")

@@ -25,7 +25,7 @@ import (
 	"payhook.example/shared/wire"
 )
 
-// The options of a deployment.
+// The options of a stack.
 const (
 	window = 30 * 24 * time.Hour
 	grace  = 30 * time.Second

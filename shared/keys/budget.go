@@ -13,13 +13,13 @@ import (
 type budget struct {
 	name   string    // of its items in the table
 	minute time.Time // that used belongs to
-	used   int       // by this process while the table fails; more than the limit if the budget is used up
+	used   int       // by this cache while the table fails; more than the limit if the budget is used up
 }
 
 // usedUp reports whether the budget of this minute is known to be used up.
 func (l *lookup) usedUp(b *budget) bool { return !l.use(b, 0) }
 
-// use counts n requests of this process. It reports whether the budget is not known to be used up.
+// use counts n requests of this cache. It reports whether the budget is not known to be used up.
 func (l *lookup) use(b *budget, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,7 +30,7 @@ func (l *lookup) use(b *budget, n int) bool {
 	return b.used <= l.opts.MissBudget
 }
 
-// take takes one request from a budget, and reports whether one was left. While the table fails, every process has its
+// take takes one request from a budget, and reports whether one was left. While the table fails, every cache has its
 // own budgets.
 func (l *lookup) take(ctx context.Context, b *budget) bool {
 	if l.usedUp(b) {
@@ -53,7 +53,7 @@ const (
 	senderPause = time.Minute        // until the table is read again for a stranger, and a failed write is repeated
 )
 
-// sighting is the last authentic webhook of a sender that the table or this process recorded.
+// sighting is the last authentic webhook of a sender that the table or this cache recorded.
 type sighting struct {
 	at       time.Time
 	recordAt time.Time // when it must be recorded again

@@ -76,7 +76,7 @@ func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 	}
 }
 
-// Nothing tells whether such an item is newer. A process that cannot replace it does without the table.
+// Nothing tells whether such an item is newer. A cache that cannot replace it does without the table.
 func TestAnItemThatCannotBeReplacedIsATableThatFails(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.stuck = true
@@ -228,7 +228,7 @@ func TestUsedUpBudgetCostsNoWrite(t *testing.T) {
 	}, budgetOf(5))
 }
 
-// Without a budget, a process gives back what it leased, with what was said to another spelling.
+// Without a budget, a cache gives back what it leased, with what was said to another spelling.
 func TestALeaseWithoutABudgetIsGivenBack(t *testing.T) {
 	run(t, 2, func(w *world) {
 		still(w)
@@ -279,7 +279,7 @@ func TestSenderIsKnownForAWeekAndRecordedOnceADay(t *testing.T) {
 		}
 		time.Sleep(7*24*time.Hour - time.Minute)
 		for _, known := range []bool{true, false} {
-			for _, c := range []*Cache{b, w.process()} {
+			for _, c := range []*Cache{b, w.cache()} {
 				w.flood(c, stranger, 3)
 				if n := w.flood(c, sender, 1); (n == 1) != known {
 					w.Errorf("%d requests after %s", n, time.Since(begin))
@@ -314,7 +314,7 @@ func TestKnownSendersWithoutTheTable(t *testing.T) {
 			c    *Cache
 			from netip.Addr
 			want int32
-		}{{c, stranger, 2}, {c, sender, 2}, {c, sender, 0}, {w.all[1], sender, 2}} { // each process has its own budgets
+		}{{c, stranger, 2}, {c, sender, 2}, {c, sender, 0}, {w.all[1], sender, 2}} { // each cache has its own budgets
 			if n := w.flood(test.c, test.from, 10); n != test.want {
 				w.Errorf("%s caused %d requests, want %d", test.from, n, test.want)
 			}
@@ -336,7 +336,7 @@ func TestWhatIsKnownOfASender(t *testing.T) {
 	run(t, 1, func(w *world) {
 		still(w)
 		recorded, other := network(sender), network(stranger)
-		w.process().RecordSender(w.Context(), sender)
+		w.cache().RecordSender(w.Context(), sender)
 		for _, test := range []struct {
 			name                string
 			sender              netip.Prefix
@@ -364,7 +364,7 @@ func TestWhatIsKnownOfASender(t *testing.T) {
 	})
 }
 
-// A known sender must get its own result while an unknown one looks up the same id in the same process.
+// A known sender must get its own result while an unknown one looks up the same id in the same cache.
 func TestAKnownSenderDoesNotWaitForAnUnknownOne(t *testing.T) {
 	run(t, 1, func(w *world) {
 		c := w.all[0]

@@ -12,12 +12,12 @@ import (
 
 // play plays a history of one key. Each line is one step:
 //
-//	AFTER SERVICE TABLE PROCESS RESULT
+//	AFTER SERVICE TABLE CACHE RESULT
 //
 // AFTER is the time that passes before, SERVICE what the service answers from then on: "key", "key2", a status with a
 // Retry-After, "page" for a page with status 200, "empty" for a JWK without n, "refused" for one that must not be used,
 // and before it "slow-" if the call takes two seconds. TABLE says which calls of the table fail in this step: "down"
-// for all, "..x" for the third one. A dot stands for none and no change. PROCESS is a process that looks the key up,
+// for all, "..x" for the third one. A dot stands for none and no change. CACHE is a cache that looks the key up,
 // "new" for another one each time: by the spelling with the number after a slash, or with a plus sign again after it
 // has found the key. The RESULT is the key or the error, where it was found, and the number of requests; then what is
 // reported besides.
@@ -25,7 +25,7 @@ import (
 // Other lines are "drop", which deletes the record, and "stored" with what it must be.
 func (w *world) play(history string) {
 	w.takes, w.table.takes = 0, 0
-	processes, last := map[string]*Cache{}, map[string]Found{}
+	caches, last := map[string]*Cache{}, map[string]Found{}
 	begin, mode := time.Now(), "key"
 	w.keys[id] = &generated(0).PublicKey
 	w.answer = func(spelling string) string {
@@ -71,20 +71,20 @@ func (w *world) play(history string) {
 				w.keys[id] = &generated(map[string]int{"key2": 1}[strings.TrimPrefix(mode, "slow-")]).PublicKey
 			}
 			w.table.fail(words[2])
-			process, again := strings.CutSuffix(words[3], "+")
-			process, spelling, _ := strings.Cut(process, "/")
+			cache, again := strings.CutSuffix(words[3], "+")
+			cache, spelling, _ := strings.Cut(cache, "/")
 			number, _ := strconv.Atoi(spelling)
-			if processes[process] == nil || process == "new" {
-				processes[process] = w.process()
-				processes[process].early = 0
+			if caches[cache] == nil || cache == "new" {
+				caches[cache] = w.cache()
+				caches[cache].early = 0
 			}
 			calls := w.calls.Load()
 			var found Found
 			if again {
-				found, err = processes[process].Refetch(w.Context(), spellings[number], last[process], sender)
+				found, err = caches[cache].Refetch(w.Context(), spellings[number], last[cache], sender)
 			} else {
-				found, err = processes[process].Lookup(w.Context(), spellings[number], sender)
-				last[process] = found
+				found, err = caches[cache].Lookup(w.Context(), spellings[number], sender)
+				last[cache] = found
 			}
 			found.Save(w.Context())
 			w.table.fail("")
@@ -143,7 +143,7 @@ func (w *world) stored(begin time.Time) string {
 
 func TestHistoriesOfAKey(t *testing.T) {
 	for name, history := range map[string]string{
-		"one request for all processes": `
+		"one request for all caches": `
 			0  key . a   key endpoint 1
 			0  .   . a   key memory 0
 			0  .   . b   key table 0
@@ -182,7 +182,7 @@ func TestHistoriesOfAKey(t *testing.T) {
 			1m .    . c+ key2 table 0
 			0  .    . c  key2 memory 0
 			0  .    . c+ none endpoint 1 // the same key
-			0  .    . a+ none table 0 // another process has just fetched it
+			0  .    . a+ none table 0 // another cache has just fetched it
 			1m 503  . a  key2 memory 0
 			0  .    . a+ unavailable endpoint 1 // which can have another one
 			0  .    . a+ unavailable memory 0 // forged signatures cause no further request
@@ -197,12 +197,12 @@ func TestHistoriesOfAKey(t *testing.T) {
 			4m59.999s . down a key stale 1 withdrawn table-failed
 			10s .   down a unknown endpoint 1 withdrawn table-failed
 			0   .   down a unknown memory 0 withdrawn`,
-		"all processes share the grace": `
+		"all caches share the grace": `
 			0   key . a    key endpoint 1
 			0   .   . b    key table 0
 			0   .   . idle key table 0
 			1h  410 . a    key stale 1 withdrawn
-			0   .   . b    key stale 0 withdrawn // another process has just asked
+			0   .   . b    key stale 0 withdrawn // another cache has just asked
 			10s .   . b    key stale 1 withdrawn
 			4m50s . . new  unknown endpoint 1 withdrawn
 			0   .   . a    unknown table 0 withdrawn
@@ -246,7 +246,7 @@ func TestHistoriesOfAKey(t *testing.T) {
 			stored removed since 1h0m0s until 25h0m0s
 			10s key . b  key endpoint 1
 			0  .   . new key table 0`,
-		// Anyone can make a process ask the service, with a forged signature that names the id of a real key.
+		// Anyone can make a cache ask the service, with a forged signature that names the id of a real key.
 		"an answer that is not the JWK": `
 			0   page . a unavailable endpoint 1 text/html
 			0   key  . a   key endpoint 1

@@ -36,7 +36,7 @@ const (
 // PolicyError is returned when a JWK must not be used. It lists every requirement that the JWK does not meet, and
 // contains no data of the key.
 type PolicyError struct {
-	Violations []Violation // nil if another process has seen the JWK
+	Violations []Violation // nil if another cache has seen the JWK
 }
 
 func (e *PolicyError) Error() string {

@@ -3,17 +3,17 @@
 // It guarantees that a key is used only if its JWK meets section 2.6 of the payment service's interface ([ParseJWK]),
 // and that it is not used for longer than Options.MaxAge after it was requested from the service.
 //
-// [Cache.Lookup] looks in memory, then in the table that all processes share ([Store]), and then asks the service
-// ([Endpoint]). While the table fails, each process decides on its own.
+// Each execution environment has a cache. [Cache.Lookup] looks in its memory, then in the table that all caches share
+// ([Store]), and then asks the service ([Endpoint]). While the table fails, each cache decides on its own.
 //
 // # Questions
 //
-// The record of an id has the time before which no process asks the service (LeasedUntil), and its last answer. A
-// process that needs one leases the question: one conditional write over the record that it has read moves LeasedUntil
-// to the end of the request's timeout. The answer is written only over the record of the lease. A key is also written
-// over another record, unless that has a later key. So one process asks at a time, and another one when the lease ends.
+// The record of an id has the time before which no cache asks the service (LeasedUntil), and its last answer. A cache
+// that needs one leases the question: one conditional write over the record that it has read moves LeasedUntil to the
+// end of the request's timeout. The answer is written only over the record of the lease. A key is also written over
+// another record, unless that has a later key. So one cache asks at a time, and another one when the lease ends.
 //
-// Until LeasedUntil, a process that finds a lease uses the key if there is one, or waits; one that finds an answer uses
+// Until LeasedUntil, a cache that finds a lease uses the key if there is one, or waits; one that finds an answer uses
 // that. What an answer does to each [State], and how long it holds:
 //
 //	             key       unknown       refused   unavailable
@@ -32,8 +32,8 @@
 // error bodies are not specified (section 7), so a 404 can be a gateway's. (2) Removed if there was a key.
 //
 // Fresh, stale and withdrawn keys are used. A key becomes stale at the age of Options.Freshness or up to a twelfth
-// earlier, at another time in each process. An answer that is no key ([ErrNotJWK]) counts as unavailable, because
-// anyone can make a process ask ([Cache.Refetch]). The clocks of processes can differ: from when a process has read a
+// earlier, at another time in each cache. An answer that is no key ([ErrNotJWK]) counts as unavailable, because anyone
+// can make a cache ask ([Cache.Refetch]). The clocks of execution environments can differ: from when a cache has read a
 // record, it holds no longer than a request takes, or a minute if it has an answer.
 //
 // # Key ids
@@ -45,9 +45,9 @@
 // # Budgets
 //
 // Anyone can invent key ids, and each is a request. Two budgets limit the requests for ids without a key, over all
-// processes together: Options.MissBudget a minute for all callers, and when these are used up, as many for addresses
+// caches together: Options.MissBudget a minute for all callers, and when these are used up, as many for addresses
 // that have sent an authentic webhook within a week ([Cache.RecordSender]). So invented ids cannot block those of new
-// real keys. A known sender waits for another process, or for a budget, at no cost; another sender takes one of the
+// real keys. A known sender waits for another cache, or for a budget, at no cost; another sender takes one of the
 // budget. When the budgets of a minute are used up, an invented id is a read of the table.
 package keys
 
@@ -97,7 +97,7 @@ const Freshness = time.Hour
 
 const (
 	tableTimeout = 500 * time.Millisecond // of each call of the table
-	// maxSkew is the maximum difference by which the clock of another process can be ahead of this one. A record from
+	// maxSkew is the maximum difference by which the clock of another cache can be ahead of this one. A record from
 	// further in the future would not expire in time.
 	maxSkew = 5 * time.Minute
 )
@@ -129,7 +129,7 @@ type Found struct {
 func (f *Found) UnusualExponent() bool { return f.Key != nil && f.Key.E != 65537 }
 
 // Save writes the answer of the service into the shared table, if there is one to write. Whoever looks a key up must
-// call it, for other processes, and can use the key before.
+// call it, for other caches, and can use the key before.
 func (f *Found) Save(ctx context.Context) {
 	if f.save != nil {
 		f.TableFailed, f.save = f.save(ctx) || f.TableFailed, nil
@@ -141,7 +141,7 @@ type Cache struct {
 	endpoint *Endpoint
 	store    Store
 	opts     Options
-	early    time.Duration // how much earlier than Options.Freshness a key is stale in this process
+	early    time.Duration // how much earlier than Options.Freshness a key is stale in this cache
 
 	mu      sync.Mutex
 	keys    map[string]*entry // by the canonical form of their ids, like others
@@ -153,7 +153,7 @@ type Cache struct {
 	busy    map[question]chan struct{} // closed when the caller who searches has the result
 }
 
-// question is what one caller of a process at a time searches for. A sender is part of it, because it decides about
+// question is what one caller of a cache at a time searches for. A sender is part of it, because it decides about
 // the budgets.
 type question struct {
 	sentAs string
@@ -214,7 +214,7 @@ type lookup struct {
 	ends        time.Time   // until when it waits and asks, once it waits
 }
 
-// find returns what is in memory. Otherwise one caller of the process at a time searches for the same, and each of the
+// find returns what is in memory. Otherwise one caller of the cache at a time searches for the same, and each of the
 // others then looks again.
 func (c *Cache) find(ctx context.Context, id string, failed *Found, from netip.Addr) (found Found, err error) {
 	canonical, ok := payment.KeyID(id)
@@ -255,7 +255,7 @@ func (l *lookup) wait(ctx context.Context, other <-chan struct{}, d time.Duratio
 	l.ends = cmp.Or(l.ends, l.now().Add(l.endpoint.timeout))
 	left := l.ends.Sub(l.now())
 	if left <= 0 {
-		return fmt.Errorf("%w: another process asks", ErrUnavailable)
+		return fmt.Errorf("%w: another execution environment asks", ErrUnavailable)
 	}
 	timer := time.NewTimer(min(d, left))
 	defer timer.Stop()
@@ -268,7 +268,7 @@ func (l *lookup) wait(ctx context.Context, other <-chan struct{}, d time.Duratio
 	return nil
 }
 
-// search looks in the table, and asks the service or waits for the process that does: it reads again after 100, 200 and
+// search looks in the table, and asks the service or waits for the cache that does: it reads again after 100, 200 and
 // 400 ms, and then every 500 ms, with jitter.
 func (l *lookup) search(ctx context.Context) (Found, error) {
 	e, err := l.read(ctx)
@@ -280,7 +280,7 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		if found, err, ok := l.result(e, SharedTable); ok {
 			return found, err
 		}
-		var reason error // not to ask, except that another process does
+		var reason error // not to ask, except that another cache does
 		leased := l.now().Before(e.LeasedUntil) && (e.key != nil || e.AskedAs == l.sentAs) && !l.tableFailed.Load()
 		needsBudget := e.key == nil && !l.paid
 		switch {
@@ -328,7 +328,7 @@ func (l *lookup) result(e *entry, from Source) (Found, error, bool) {
 		l.failed != nil && e.FetchedAt.After(l.failed.FetchedAt) && !e.key.Equal(l.failed.Key):
 		return found, nil, true
 	case l.failed == nil:
-		if !held || e.Answer != None { // otherwise another process asks for it now
+		if !held || e.Answer != None { // otherwise another cache asks for it now
 			found.Source = StaleKey
 		}
 		return found, nil, held
@@ -341,7 +341,7 @@ func (l *lookup) result(e *entry, from Source) (Found, error, bool) {
 }
 
 // ask leases the question, asks the service, and keeps its answer. It returns the entry that is there instead if
-// another process was faster.
+// another cache was faster.
 func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	leased := e.Record
 	leased.Version, leased.Answer, leased.AskedAs = crand.Text(), None, cmp.Or(e.SentAs, l.sentAs)
@@ -387,7 +387,7 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	}
 	if found.Key == nil { // nothing else is to be done
 		if other := l.put(ctx, next.Record, leased.Version); other != nil && other.key != nil {
-			return Found{}, l.merge(other), nil // another process has the key meanwhile
+			return Found{}, l.merge(other), nil // another cache has the key meanwhile
 		}
 	} else if !l.tableFailed.Load() {
 		found.save = func(ctx context.Context) bool {
@@ -497,7 +497,7 @@ func (l *lookup) memory() *entry {
 // service is asked next. Of the keys and removals of both, the latest applies. The table can have lost the record.
 func (l *lookup) merge(shared *entry) *entry {
 	m, e := l.memory(), *shared
-	holds := askAgain // at most, but the clock of the process that has written the record can be ahead
+	holds := askAgain // at most, but the clock of the cache that has written the record can be ahead
 	if e.Answer == None {
 		holds = l.endpoint.timeout
 	}

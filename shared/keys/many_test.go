@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// The processes have no key, or the old one that the service had under the id.
+// The caches have no key, or the old one that the service had under the id.
 func TestARotationRejectsNoWebhookOfAKnownSender(t *testing.T) {
 	for _, c := range []struct {
-		rate, processes int
-		takes           time.Duration
+		rate, caches int
+		takes        time.Duration
 	}{{2000, 700, 300 * time.Millisecond}, {200, 600, 2500 * time.Millisecond}} {
 		for _, sameID := range []bool{false, true} {
-			run(t, c.processes, func(w *world) {
+			run(t, c.caches, func(w *world) {
 				w.takes = c.takes
 				w.all[0].RecordSender(w.Context(), sender)
 				key := generated(0)
@@ -38,7 +38,7 @@ func TestARotationRejectsNoWebhookOfAKnownSender(t *testing.T) {
 	}
 }
 
-// No process asks while another one does, and all ask once when the copies become stale.
+// No cache asks while another one does, and all ask once when the copies become stale.
 func TestProcessesAskOnceAnHour(t *testing.T) {
 	run(t, 600, func(w *world) {
 		for _, p := range w.all {
@@ -49,7 +49,7 @@ func TestProcessesAskOnceAnHour(t *testing.T) {
 		}
 		puts := w.count("Put")
 		longest := 0
-		for range 3 * 180 { // each process has a webhook every twenty seconds
+		for range 3 * 180 { // each cache has a webhook every twenty seconds
 			time.Sleep(20 * time.Second)
 			gets := w.count("Get")
 			var all sync.WaitGroup
@@ -196,7 +196,7 @@ func TestALookupEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A process that stopped while it asked delays the others until its lease ends.
+// A cache that stopped while it asked delays the others until its lease ends.
 func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 	run(t, 2, func(w *world) {
 		lease := Record{ID: itemID, Version: "dead", AskedAs: id, LeasedUntil: time.Now().Add(3 * time.Second)}
@@ -211,8 +211,8 @@ func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// The clock of the process that stopped is 4 minutes ahead: its lease, or its answer, holds no longer than another one
-// from when a process has first seen it.
+// The clock of the cache that stopped is 4 minutes ahead: its lease, or its answer, holds no longer than another one
+// from when a cache has first seen it.
 func TestAClockThatIsAheadDelaysNoOneForLong(t *testing.T) {
 	for answer, longest := range map[State]time.Duration{None: 3 * time.Second, Unknown: time.Minute} {
 		run(t, 1, func(w *world) {
@@ -233,7 +233,7 @@ func TestAClockThatIsAheadDelaysNoOneForLong(t *testing.T) {
 	}
 }
 
-// A key that came while the process was frozen for longer than keys are used is no key.
+// A key that came while the cache was frozen for longer than keys are used is no key.
 func TestAProcessThatIsFrozenForLongUsesNoOldKey(t *testing.T) {
 	var frozen time.Duration
 	run(t, 1, func(w *world) {
@@ -249,7 +249,7 @@ func TestAProcessThatIsFrozenForLongUsesNoOldKey(t *testing.T) {
 	})
 }
 
-// A process that is frozen after its request finds that another one has leased the question, or has an answer.
+// A cache that is frozen after its request finds that another one has leased the question, or has an answer.
 func TestAKeyIsWrittenByWhoeverGotIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile Record

@@ -80,7 +80,7 @@ func (r Record) after(a reply, o *Options) Record {
 			r.SentAs, r.JWK, r.FetchedAt = "", "", a.asked
 		}
 	}
-	if r.JWK == "" { // while another process can have a copy, the record says that the key was removed
+	if r.JWK == "" { // while another cache can have a copy, the record says that the key was removed
 		r.ExpiresAt = latest(r.LeasedUntil.Add(kept), r.UnknownSince.Add(o.MaxAge))
 	}
 	return r

@@ -126,7 +126,7 @@ func TestPausesAfterFailures(t *testing.T) {
 var histories = flag.Uint64("histories", 2_000, "how many random histories are played; 60000 take a minute")
 
 // What webhooks get in random histories of one key is compared with what they may get by the answers of the service.
-// Some processes stop before they have written an answer, and write it much later.
+// Some caches stop before they have written an answer, and write it much later.
 func TestRandomHistoriesKeepThePromises(t *testing.T) {
 	run(t, 0, func(w *world) {
 		w.takes, w.table.takes = 0, 0
@@ -150,10 +150,10 @@ type history struct {
 	*rand.Rand
 	mode    string           // what the service answers: "key0", "key1", "unknown", "refused", "unavailable"
 	answers []said           // to requests in the spelling that the service knows
-	late    []func()         // writes of processes that are frozen
+	late    []func()         // writes of caches that are frozen
 	said    []string         // for people
 	got     map[string]int   // how often each case occurred
-	last    map[*Cache]Found // the last result of each process, if it had a key
+	last    map[*Cache]Found // the last result of each cache, if it had a key
 	wrong   string
 }
 
@@ -176,9 +176,9 @@ func (h *history) play() {
 		return map[string]string{"unknown": "404", "unavailable": "503",
 			"refused": `{"kty":"RSA","kid":"` + id + `","n":"AQAB","e":"AQAB"}`}[h.mode]
 	}
-	processes := make([]*Cache, 1+h.IntN(3))
-	for n := range processes {
-		processes[n] = h.process()
+	caches := make([]*Cache, 1+h.IntN(3))
+	for n := range caches {
+		caches[n] = h.cache()
 	}
 	for range 5 + h.IntN(15) {
 		time.Sleep([]time.Duration{time.Second, 11 * time.Second, 3 * time.Minute, 40 * time.Minute}[h.IntN(4)])
@@ -187,38 +187,38 @@ func (h *history) play() {
 			h.keys[id] = &generated(map[string]int{"key1": 1}[h.mode]).PublicKey
 		}
 		if n := len(h.late); n > 0 && h.IntN(4) == 0 {
-			h.said = append(h.said, "a frozen process writes")
+			h.said = append(h.said, "a frozen cache writes")
 			h.late[n-1]()
 			h.late = h.late[:n-1]
 		}
-		h.webhook(processes[h.IntN(len(processes))])
+		h.webhook(caches[h.IntN(len(caches))])
 	}
 }
 
 // webhook looks a key up, and checks the result.
-func (h *history) webhook(process *Cache) {
+func (h *history) webhook(cache *Cache) {
 	down, spelling := h.IntN(8) == 0, spellings[max(0, h.IntN(6)-4)]
 	if down {
 		h.table.fail("down")
 	}
 	begin := time.Now()
-	found, err := process.Lookup(h.Context(), spelling, sender)
+	found, err := cache.Lookup(h.Context(), spelling, sender)
 	if h.IntN(6) == 0 {
 		h.late = append(h.late, func() { found.Save(h.Context()) })
 	} else {
 		found.Save(h.Context())
 	}
 	h.table.fail("")
-	h.said = append(h.said, fmt.Sprintf("%s process %p, %s, table down: %t: %s, withdrawn: %t, %v", begin.Sub(start),
-		process, spelling, down, found.Source, found.Withdrawn, err))
-	last := h.last[process]
-	h.last[process] = found
+	h.said = append(h.said, fmt.Sprintf("%s cache %p, %s, table down: %t: %s, withdrawn: %t, %v", begin.Sub(start),
+		cache, spelling, down, found.Source, found.Withdrawn, err))
+	last := h.last[cache]
+	h.last[cache] = found
 	switch {
 	case found.Key != nil:
 		h.got["used"]++
 		if found.FetchedAt.Before(last.FetchedAt) ||
 			last.Withdrawn && last.FetchedAt.Equal(found.FetchedAt) && !found.Withdrawn {
-			h.wrong = "a process has forgotten what it knew"
+			h.wrong = "a cache has forgotten what it knew"
 			return
 		}
 		if age := begin.Sub(found.FetchedAt); age >= 2*time.Hour {
@@ -234,7 +234,7 @@ func (h *history) webhook(process *Cache) {
 	case found.Withdrawn && !h.mayRemove(last.FetchedAt):
 		h.wrong = "a key was removed"
 	case last.Key != nil && !found.Withdrawn && time.Since(last.FetchedAt) < 2*time.Hour:
-		h.wrong = "a process has lost a key"
+		h.wrong = "a cache has lost a key"
 	case found.Withdrawn:
 		h.got["removed"]++
 	case spelling != id:

@@ -12,7 +12,7 @@ import (
 
 // Store is what all functions share: records of key ids, counters, and senders of authentic webhooks. It decides about
 // each of them in one step. A write that fails may have taken effect. It is safe for concurrent use. Package
-// shared/aws/dynamodb has the store of a deployment, [Memory] is one in memory.
+// shared/aws/dynamodb has the store of a stack, [Memory] is one in memory.
 type Store interface {
 	// Get returns the record of a key id; nil for none. It can be one that was replaced less than a second ago.
 	Get(ctx context.Context, id string) (*Record, error)
@@ -53,7 +53,7 @@ type Record struct {
 	AskedAs      string    // the spelling of the last request
 	Answer       State     // to the last request: Fresh, Unknown, Refused or Unavailable; None: not yet
 	Failures     int       // how often in a row the service was unavailable without a key
-	// LeasedUntil is the time before which no other process asks the service: the lease of the process that asks ends
+	// LeasedUntil is the time before which no other cache asks the service: the lease of the cache that asks ends
 	// then, or after its answer the pause.
 	LeasedUntil time.Time
 	ExpiresAt   time.Time // from then, no function needs the record

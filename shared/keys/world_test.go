@@ -28,7 +28,7 @@ var (
 // spellings are texts of one key id.
 var spellings = []string{id, strings.ToUpper(id), itemID, strings.ToUpper(itemID)}
 
-// world is a payment service, a shared table and a fake clock. Each of its caches represents one process.
+// world is a payment service, a shared table and a fake clock. Each of its caches is that of one execution environment.
 type world struct {
 	*testing.T
 	table
@@ -45,8 +45,8 @@ type world struct {
 	now    map[string]int
 }
 
-// run runs a test in a fake clock with processes that share a table whose calls take 10 ms.
-func run(t *testing.T, processes int, test func(w *world), change ...func(*Options)) {
+// run runs a test in a fake clock with caches that share a table whose calls take 10 ms.
+func run(t *testing.T, caches int, test func(w *world), change ...func(*Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, takes: 300 * time.Millisecond, asked: map[string]int{}, now: map[string]int{},
@@ -55,15 +55,15 @@ func run(t *testing.T, processes int, test func(w *world), change ...func(*Optio
 		for _, c := range change {
 			c(&w.opts)
 		}
-		for range processes {
-			w.all = append(w.all, w.process())
+		for range caches {
+			w.all = append(w.all, w.cache())
 		}
 		test(w)
 	})
 }
 
-// process returns another process.
-func (w *world) process() *Cache {
+// cache returns another cache.
+func (w *world) cache() *Cache {
 	service := &url.URL{Scheme: "https", Host: "service"}
 	return New(NewEndpoint(&http.Client{Transport: w}, service, 3*time.Second), &w.table, w.opts)
 }
@@ -141,7 +141,7 @@ func (w *world) lookup(c *Cache, id string, key *rsa.PrivateKey, from netip.Addr
 
 var errMismatch = errors.New("the signature does not verify")
 
-// rate sends webhooks with an id to free processes, so many a second, and returns the errors of those that are
+// rate sends webhooks with an id to free caches, so many a second, and returns the errors of those that are
 // rejected.
 func (w *world) rate(perSecond int, lasts time.Duration, id func(n int) string, key *rsa.PrivateKey, from netip.Addr) (
 	rejected []error) {

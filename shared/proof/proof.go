@@ -110,7 +110,7 @@ type RejectedRequest struct {
 	// Of RawQuery and Headers, a [RejectedStore] stores all names and some values.
 	RawQuery string            `json:"rawQuery"` // without the question mark
 	Headers  map[string]string `json:"headers"`
-	SourceIP string            `json:"sourceIp,omitempty"`
+	SenderIP string            `json:"senderIp,omitempty"`
 	// PayloadBytes and PayloadSHA256, in hexadecimal, are those of the body. The payload is absent if it
 	// has more than MaxRejectedPayload bytes.
 	PayloadBytes  int               `json:"payloadBytes"`

@@ -18,7 +18,7 @@ import (
 )
 
 // Config is the configuration of a function: the settings and the resources that it reads. Others are zero.
-// LedgerTable, LargeEventBucket, ParkingBucket and EventBusName are those of the deployment.
+// LedgerTable, LargeEventBucket, ParkingBucket and EventBusName are those of the stack.
 type Config struct {
 	Settings
 
@@ -26,7 +26,7 @@ type Config struct {
 	KeyEndpoint  *url.URL // BaseURL
 	TokenService *url.URL // AuthURL
 	Scheme       signature.Scheme
-	Networks     []netip.Prefix         // AllowedNetworks; none: every source address
+	Networks     []netip.Prefix         // AllowedNetworks; none: every sender
 	MTLS         *MTLS                  // nil: no client certificate is required
 	ServiceCAs   *x509.CertPool         // those of the system and of ServiceCA; nil: those of the system
 	Revoked      clientcert.Revocations // RevokedKeys

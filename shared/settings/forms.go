@@ -109,7 +109,7 @@ func valid[T any](parse func(string) (T, error)) func(string) error {
 }
 
 // lazily returns a function that matches a regular expression, which is compiled at its
-// first use: a function starts without those that only the deployment uses.
+// first use: a function starts without those that only the CDK app uses.
 func lazily(expression string) func(string) bool {
 	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 	return func(text string) bool { return compiled().MatchString(text) }

@@ -1,7 +1,7 @@
 package settings
 
 // MetricNamespace is the CloudWatch namespace of every metric that a function writes.
-// MetricDimension is the only dimension of these metrics: the name of the deployment. So two
+// MetricDimension is the only dimension of these metrics: the full name of the stack. So two
 // functions can write one metric, and a metric continues if a function is replaced.
 const (
 	MetricNamespace = "Payhook"

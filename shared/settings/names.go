@@ -7,7 +7,7 @@ import (
 // The environment variables that the deployment sets beside those of settings ([Setting.Env]): names of resources,
 // also of existing ones that a setting names, and what is known at the deployment.
 const (
-	StackEnv            = "PAYHOOK_STACK" // the name of the deployment
+	StackEnv            = "PAYHOOK_STACK" // the full name of the stack
 	LedgerTableEnv      = "PAYHOOK_LEDGER_TABLE"
 	KeysTableEnv        = "PAYHOOK_KEYS_TABLE"
 	LargeEventBucketEnv = "PAYHOOK_LARGE_EVENT_BUCKET"
@@ -87,7 +87,7 @@ const (
 	TokenSecretOutput       = "TokenSecret"
 	TokenParameterOutput    = "TokenParameter"
 	CredentialsSecretOutput = "CredentialsSecret"
-	DeploymentOutput        = "Deployment"
+	FullNameOutput          = "FullName"
 	VersionOutput           = "Version"
 )
 

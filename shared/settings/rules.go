@@ -14,7 +14,7 @@ import (
 )
 
 // relations reports combinations of valid settings that break a guarantee or can never work. Only the
-// deployment calls it: a function must also start with the environment of an older template. Settings
+// CDK app calls it: a function must also start with the environment of an older template. Settings
 // that are invalid by themselves are ignored.
 func (r *reader) relations() {
 	d := &r.to

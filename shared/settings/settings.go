@@ -1,6 +1,6 @@
 // Package settings defines the settings of Payhook: the fields of payhook.Props, the keys of the CDK context and of
 // files, the environment variables of the functions, defaults and limits. It also has the other names that the
-// deployment and the functions share: those of metrics, outputs and attributes of the tables.
+// CDK app and the functions share: those of metrics, outputs and attributes of the tables.
 //
 // Each setting is declared once, as a field with tags:
 //
@@ -15,7 +15,7 @@
 //	         for what decides whether the signature of a webhook verifies, which webhook and
 //	         redrive read as well
 //
-// The CDK app and the functions parse it with the same code. So the functions accept what the deployment accepted, and
+// The CDK app and the functions parse it with the same code. So the functions accept what the app accepted, and
 // synthesis rejects every invalid value. All invalid and missing settings are reported in one error. What must be true
 // of several settings together is in rules.go.
 package settings
@@ -184,7 +184,7 @@ func (s Settings) Local() bool { return s.local }
 // [TruststoreFile] only if UsesMTLS, and [ServiceCAFile] only with ServiceCA.
 func (s Settings) Files() map[string][]byte { return s.files }
 
-// LocalKey is the context key of a local run, whose value is then true: a deployment on an
+// LocalKey is the context key of a local run, whose value is then true: a stack on an
 // emulator on this machine, built for its architecture and without deletion protection.
 const LocalKey = "payhook:local"
 

@@ -302,7 +302,7 @@ func others() map[string]string {
 	return texts
 }
 
-// A field of Props means what the text in a file means, and a function what the deployment means.
+// A field of Props means what the text in a file means, and a function what the CDK app means.
 func TestEverySettingHasOneMeaning(t *testing.T) {
 	const add = "a new setting: add to others, in this file, a valid text that is not its default"
 	texts := others()

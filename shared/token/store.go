@@ -9,7 +9,7 @@ import (
 )
 
 // Source is where a [Reader] finds the token, and a [Refresher] the client credentials. It is safe for concurrent
-// use. Package shared/aws/tokenstore has those of a deployment.
+// use. Package shared/aws/tokenstore has those of a stack.
 type Source interface {
 	// Load returns the text that was saved last. Its errors are ErrNone, if there is none yet, and *StoreError. A text
 	// of white space counts as none.

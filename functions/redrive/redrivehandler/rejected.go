@@ -29,7 +29,7 @@ func (h *Handler) receive(ctx context.Context, p proof.Proof, e wire.RedriveRequ
 	case len(p.Payload) < w.PayloadBytes:
 		return intake.Failed(incomplete)
 	}
-	sender, err := intake.CheckSender(w.SourceIP, h.conf.Networks)
+	sender, err := intake.CheckSender(w.SenderIP, h.conf.Networks)
 	if err == nil {
 		err = intake.CheckMethod(w.Method)
 	}

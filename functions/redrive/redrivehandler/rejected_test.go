@@ -20,7 +20,7 @@ import (
 )
 
 // withRejected sets the function up as with storeRejected, and a key endpoint.
-func withRejected(t *testing.T, change map[string]string) *deployment {
+func withRejected(t *testing.T, change map[string]string) *world {
 	t.Helper()
 	service := paymenttest.NewServer(paymenttest.Options{Key: functiontest.SigningKey()})
 	t.Cleanup(service.Close)
@@ -31,7 +31,7 @@ func withRejected(t *testing.T, change map[string]string) *deployment {
 }
 
 // reject stores a rejected webhook that arrived and was signed that long ago.
-func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) string {
+func (d *world) reject(w paymenttest.Webhook, change func(*proof.Proof)) string {
 	d.T.Helper()
 	signed, err := paymenttest.Sender{Key: functiontest.SigningKey()}.Sign(d.T.Context(), w)
 	if err != nil {
@@ -39,7 +39,7 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 	}
 	p := proof.Proof{Reason: proof.Rejected, Payload: signed.Payload, Request: &proof.RejectedRequest{
 		ReceivedAt: time.Now().Add(-w.Age), Outcome: "signature-missing", Method: http.MethodPost,
-		SourceIP: "192.0.2.10", Headers: signed.Headers, PayloadBytes: len(signed.Payload)}}
+		SenderIP: "192.0.2.10", Headers: signed.Headers, PayloadBytes: len(signed.Payload)}}
 	if change != nil {
 		change(&p)
 	}
@@ -47,7 +47,7 @@ func (d *deployment) reject(w paymenttest.Webhook, change func(*proof.Proof)) st
 }
 
 // replayIt replays a rejected webhook, and returns the note about it.
-func (d *deployment) replayIt(name string, acceptAge, again bool) (wire.Decided, proof.Decision, proof.Note) {
+func (d *world) replayIt(name string, acceptAge, again bool) (wire.Decided, proof.Decision, proof.Note) {
 	d.T.Helper()
 	got := d.replayed(wire.RedriveRequest{Reason: "wrong header", By: "ann", AcceptAge: acceptAge, Again: again}, name)
 	state, note, err := proof.DecisionOn(d.T.Context(), &d.Parking, name)

@@ -21,7 +21,7 @@ var answers = map[intake.Outcome]answer{
 	intake.Accepted: {metric: settings.AcceptedMetric},
 	intake.Conflict: {metric: settings.AcceptedMetric, level: slog.LevelError},
 
-	intake.SenderNotAllowed: refusal(settings.SenderNotAllowedMetric, "The source address is not allowed."),
+	intake.SenderNotAllowed: refusal(settings.SenderNotAllowedMetric, "The sender is not allowed."),
 	intake.NotAWebhookEvent: refusal(settings.BadRequestMetric, "The event is not a webhook."),
 	intake.MethodNotAllowed: refusal(settings.MethodNotAllowedMetric, "The method is not one of webhooks."),
 	intake.PayloadEmpty:     refusal(settings.BadRequestMetric, "The request has no body."),

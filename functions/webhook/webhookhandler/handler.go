@@ -81,7 +81,7 @@ func (h *Handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 		return nil, err
 	}
 	if err == nil && slices.Contains(settings.MonitorMethods(), r.RequestContext.HTTP.Method) {
-		// It says nothing about the deployment. A line or a metric would hide webhooks that are refused.
+		// It says nothing about the stack. A line or a metric would hide webhooks that are refused.
 		return json.Marshal(newResponse(http.StatusNoContent, nil, nil))
 	}
 	result := intake.Failed(err)
@@ -162,7 +162,7 @@ func (h *Handler) respond(result intake.Result, a answer) response {
 }
 
 // challenge returns the header that RFC 9110, section 11.6.1, requires with a 401.
-// Neither mechanism has a registered scheme. It is the same for every rejection of a deployment.
+// Neither mechanism has a registered scheme. It is the same for every rejection of a stack.
 func (h *Handler) challenge() string {
 	if h.conf.Authentication == settings.ByMTLS {
 		return "ClientCertificate"

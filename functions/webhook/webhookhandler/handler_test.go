@@ -74,7 +74,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 	}
 }
 
-// The source is checked before everything else: a DELETE of an allowed source is answered 405.
+// The sender is checked before everything else: a DELETE of an allowed sender is answered 405.
 // Rejected requests are stored, but not those of other senders.
 func TestOnlyAllowedNetworksAreRead(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
@@ -109,15 +109,15 @@ func TestOnlyAllowedNetworksAreRead(t *testing.T) {
 	}
 }
 
-// Any client can set a header. The source of an authentic webhook is stored beside the key
+// Any client can set a header. The sender of an authentic webhook is stored beside the key
 // and the budget.
-func TestASourceAddressIsReadFromTheContextAlone(t *testing.T) {
+func TestTheSenderIsReadFromTheContextAlone(t *testing.T) {
 	for address, want := range map[string]int{"": 0, "192.0.2.1, 192.0.2.2": 0, "198.51.100.1": 1} {
 		e := newEndpoint(t, nil)
 		r := e.signed(t, paymenttest.Event())
 		r.Headers["x-forwarded-for"], r.RequestContext.HTTP.SourceIP = "192.0.2.1", address
 		if got := e.handle(t, r).StatusCode; got != 200 || e.keys.senders != want {
-			t.Errorf("%q: %d, %d sources", address, got, e.keys.senders)
+			t.Errorf("%q: %d, %d senders", address, got, e.keys.senders)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (h *Handler) storeRejected(ctx context.Context, r request, result intake.Re
 		Path:       r.RawPath,
 		RawQuery:   r.RawQueryString,
 		Headers:    r.Headers,
-		SourceIP:   r.RequestContext.HTTP.SourceIP,
+		SenderIP:   r.RequestContext.HTTP.SourceIP,
 		Settings:   h.conf.Verification,
 	}
 	if lambda, ok := lambdacontext.FromContext(ctx); ok {

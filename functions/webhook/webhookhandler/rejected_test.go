@@ -60,7 +60,7 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 					Path:          "/hook",
 					RawQuery:      "a=" + signature.Redacted,
 					Headers:       maps.Clone(r.Headers),
-					SourceIP:      "192.0.2.1",
+					SenderIP:      "192.0.2.1",
 					PayloadBytes:  len(r.Body),
 					PayloadSHA256: got.Request.PayloadSHA256,
 					Settings:      e.Conf.Verification,

@@ -74,7 +74,7 @@ var effects = map[string]func(t *testing.T){
 	"timestampTolerance": answered("timestampTolerance", "3m", 401, nil),
 	"successStatus":      answered("successStatus", "202", 202, nil),
 
-	"allowedNetworks":    answered("allowedNetworks", "192.0.2.0/24", 403, nil), // the source is unknown
+	"allowedNetworks":    answered("allowedNetworks", "192.0.2.0/24", 403, nil), // the sender is unknown
 	"domainName":         unaccepted("domainName", "other.bank.example"),
 	"clientCertPins":     unaccepted("clientCertPins", strings.Repeat("ab", 32)),
 	"clientCertSubjects": unaccepted("clientCertSubjects", "CN=other"),

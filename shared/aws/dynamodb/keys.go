@@ -28,7 +28,7 @@ type KeysAPI interface {
 		error)
 }
 
-// Keys is the [keys.Store] of a deployment: a table with one item for each key id, counter and sender. Only the
+// Keys is the [keys.Store] of a stack: a table with one item for each key id, counter and sender. Only the
 // partition keys of key ids have no '#'. It is safe for concurrent use.
 type Keys struct {
 	client KeysAPI
@@ -191,7 +191,7 @@ type KeysInspectAPI interface {
 		error)
 }
 
-// KeysInspector is the [keys.InspectStore] of a deployment. It is safe for concurrent use.
+// KeysInspector is the [keys.InspectStore] of a stack. It is safe for concurrent use.
 type KeysInspector struct {
 	client KeysInspectAPI
 	table  string

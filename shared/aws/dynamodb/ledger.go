@@ -1,4 +1,4 @@
-// Package dynamodb has the stores of a deployment that are in DynamoDB.
+// Package dynamodb has the stores of a stack that are in DynamoDB.
 package dynamodb
 
 import (
@@ -25,7 +25,7 @@ type LedgerAPI interface {
 	LedgerReadAPI
 }
 
-// Ledger is the [ledger.Store] of a deployment: a table with one item for each event, whose attributes are
+// Ledger is the [ledger.Store] of a stack: a table with one item for each event, whose attributes are
 // [ledger.Attributes], and a sparse index. It writes with statements of PartiQL, since BatchWriteItem
 // has no conditions. A statement is billed like the single write that it stands for. It is safe for concurrent use.
 type Ledger struct {

@@ -21,23 +21,23 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// deployment is the function with stores in memory. It is noon.
-type deployment struct {
+// world is the function with stores in memory. It is noon.
+type world struct {
 	*functiontest.Function
 	*Handler
 }
 
 // deploy sets the function up. env are environment variables.
-func deploy(t *testing.T, env map[string]string) *deployment {
+func deploy(t *testing.T, env map[string]string) *world {
 	t.Helper()
 	f := functiontest.New(t, "redrive", map[string]string{"storeRejected": "1h"}, env)
-	d := &deployment{f, New(f.Stores(), &http.Client{}, f.Conf, f.NewLog())}
+	d := &world{f, New(f.Stores(), &http.Client{}, f.Conf, f.NewLog())}
 	d.now = func() time.Time { return noon }
 	return d
 }
 
 // handle invokes the function.
-func (d *deployment) handle(e wire.RedriveRequest) wire.RedriveReport {
+func (d *world) handle(e wire.RedriveRequest) wire.RedriveReport {
 	d.T.Helper()
 	d.Log.Reset()
 	r, err := d.Handle(d.T.Context(), e)
@@ -48,14 +48,14 @@ func (d *deployment) handle(e wire.RedriveRequest) wire.RedriveReport {
 }
 
 // replayed replays what has a name.
-func (d *deployment) replayed(e wire.RedriveRequest, name string) wire.Decided {
+func (d *world) replayed(e wire.RedriveRequest, name string) wire.Decided {
 	d.T.Helper()
 	e.Replay = []string{name}
 	return d.handle(e).Decided[0]
 }
 
 // record writes an event that is due, a large one as a claim check.
-func (d *deployment) record(event []byte) ledger.Item {
+func (d *world) record(event []byte) ledger.Item {
 	d.T.Helper()
 	raw, err := payment.DecodeRawEvent(event)
 	if err != nil {
@@ -76,12 +76,12 @@ func (d *deployment) record(event []byte) ledger.Item {
 	return e
 }
 
-func (d *deployment) ledger() *ledger.Ledger {
+func (d *world) ledger() *ledger.Ledger {
 	return ledger.New(&d.Ledger, ledger.Options{Window: time.Hour})
 }
 
 // signed returns the proof of a signed delivery.
-func (d *deployment) signed(reason proof.Reason, events ...[]byte) proof.Proof {
+func (d *world) signed(reason proof.Reason, events ...[]byte) proof.Proof {
 	d.T.Helper()
 	id := uuid.New().String()
 	key := functiontest.SigningKey()
@@ -98,7 +98,7 @@ func (d *deployment) signed(reason proof.Reason, events ...[]byte) proof.Proof {
 }
 
 // park parks an authentic delivery, for a reason.
-func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
+func (d *world) park(reason proof.Reason, inConflict [][]byte, events ...[]byte) string {
 	d.T.Helper()
 	p := d.signed(reason, events...)
 	for _, raw := range inConflict {
@@ -109,7 +109,7 @@ func (d *deployment) park(reason proof.Reason, inConflict [][]byte, events ...[]
 	return d.parkIt(p)
 }
 
-func (d *deployment) parkIt(p proof.Proof) string {
+func (d *world) parkIt(p proof.Proof) string {
 	d.T.Helper()
 	name, _, err := proof.Put(d.T.Context(), &d.Parking, p)
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *deployment) parkIt(p proof.Proof) string {
 }
 
 // parkEvent parks an event in the ledger, and returns its eventId.
-func (d *deployment) parkEvent(event []byte) string {
+func (d *world) parkEvent(event []byte) string {
 	d.T.Helper()
 	item := d.record(event)
 	if err := d.ledger().Park(d.T.Context(), item, "attempts", "no answer"); err != nil {
@@ -129,7 +129,7 @@ func (d *deployment) parkEvent(event []byte) string {
 }
 
 // decided fails the test unless there is that decision about a name.
-func (d *deployment) decided(name string, want proof.Decision) proof.Note {
+func (d *world) decided(name string, want proof.Decision) proof.Note {
 	d.T.Helper()
 	got, note, err := proof.DecisionOn(d.T.Context(), &d.Parking, name)
 	if err != nil || got != want {
