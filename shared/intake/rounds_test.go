@@ -27,7 +27,7 @@ type far struct {
 
 func newFar(t *testing.T) *far {
 	f := &far{world: newVirtualWorld(t), takes: 10 * time.Millisecond}
-	f.opts.LargeEventBytes = 1500
+	f.opts.LargeEventBytes = 300
 	f.table.Fails = func(ctx context.Context, call, key string) error {
 		switch {
 		case key != "": // an item of a call
@@ -51,9 +51,9 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 		published int
 		took      time.Duration // without the calls of the ledger
 	}{
-		"every event":         {2000, 4 * time.Second, 2000, 16040 * time.Millisecond},
+		"every event":         {1001, 4 * time.Second, 1001, 12_030 * time.Millisecond},
 		"a bus that is stuck": {500, time.Hour, 0, 5 * time.Second},
-		"too many events":     {3000, 4500 * time.Millisecond, 2000, 21_728 * time.Millisecond},
+		"too many events":     {2001, 4500 * time.Millisecond, 2000, 21_728 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serviceKey()
@@ -81,7 +81,7 @@ func (d *far) attempt(payload []byte) intake.Result {
 func small(n int) [][]byte { return numbered(n, 0, "") }
 
 // large returns other events, of which each is a claim check.
-func large(n int) [][]byte { return numbered(n, 1, strings.Repeat("x", 2000)) }
+func large(n int) [][]byte { return numbered(n, 1, strings.Repeat("x", 300)) }
 
 func numbered(n, kind int, note string) (events [][]byte) {
 	for i := range n {
@@ -111,24 +111,23 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 		before, events [][]byte
 		order          func([][]byte) [][]byte // of each attempt
 		takes          time.Duration           // a call, in milliseconds
-		parallel       int                     // calls at once; 0: the default
 		most           int                     // attempts
 		outcome        intake.Outcome
 	}{
-		"in another order each time": {nil, small(6000), shuffled, 60, 0, 3, intake.Accepted},
-		"a few were recorded before, anywhere": {shuffled(small(6000))[:100], small(6000), same, 60, 0, 3,
+		"in another order each time": {nil, small(300), shuffled, 60, 3, intake.Accepted},
+		"a few were recorded before, anywhere": {shuffled(small(300))[:20], small(300), same, 60, 3,
 			intake.Accepted},
-		"many are in conflict": {changed(small(2900)), small(5000), same, 60, 0, 2, intake.Conflict},
-		"large events among them": {nil, slices.Concat(large(400), small(3000)), shuffled, 60, 0, 5,
+		"many are in conflict": {changed(small(145)), small(250), same, 60, 2, intake.Conflict},
+		"large events among them": {nil, slices.Concat(large(400), small(150)), shuffled, 60, 5,
 			intake.Accepted},
-		"a call takes 600 ms":      {nil, small(6000), same, 600, 0, 5, intake.Accepted},
-		"the first round is quick": {nil, small(2000), same, 180, 4, 4, intake.Accepted},
+		"a call takes 600 ms":      {nil, small(300), same, 600, 5, intake.Accepted},
+		"the first round is quick": {nil, small(1000), same, 180, 4, intake.Accepted},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newFar(t)
-			d.takes, d.parallel = test.takes*time.Millisecond, test.parallel
+			d.takes, d.parallel = test.takes*time.Millisecond, 2 // 50 events are written at once, and 600 are read
 			id := uuid.New().String()
-			for some := range slices.Chunk(test.before, 2500) {
+			for some := range slices.Chunk(test.before, 125) {
 				if r := d.attempt(paymenttest.RawDelivery(id, some...)); r.Outcome != intake.Accepted {
 					t.Fatalf("%s: %+v", name, r)
 				}
