@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +34,9 @@ func (w *world) names() (all []string) {
 
 func TestRequestSaysWhatIsDecided(t *testing.T) {
 	w := newWorld(t)
-	name, event, rejected := w.parkMany(1)[0], w.insert(ledger.Parked, w.newItem(time.Hour)), w.rejected(nil, 0)
+	name, event, rejected := w.parkMany(1)[0], w.insert(ledger.Parked, newItem(time.Hour)), w.rejected(nil, 0)
 	conflict, _ := w.park(time.Hour, proof.Conflict)
-	w.insert(ledger.Parked, w.newItem(time.Hour))
+	w.insert(ledger.Parked, newItem(time.Hour))
 	id := event.EventID
 	for call, want := range map[string]wire.RedriveRequest{
 		"replay " + name + " " + name:                      {Replay: []string{name}},
@@ -70,13 +69,13 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 func TestOnlyAUniqueBeginningOfANameIsEnough(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(2)
-	w.decide(proof.Replayed, names[0], proof.Note{At: w.now})
-	first, second := w.newItem(time.Hour), w.newItem(time.Hour)
+	w.decide(proof.Replayed, names[0], proof.Note{At: noon})
+	first, second := newItem(time.Hour), newItem(time.Hour)
 	first.EventID, second.EventID = "00"+first.EventID[2:], "00"+second.EventID[2:]
 	w.insert(ledger.Parked, first)
 	w.insert(ledger.Parked, second)
 	one := newWorld(t)
-	one.insert(ledger.Parked, one.newItem(time.Hour))
+	one.insert(ledger.Parked, newItem(time.Hour))
 	if _, err, status := one.operate("dismiss", "", "--reason", "why"); status != cli.StatusFailed ||
 		!strings.Contains(err, "nothing is parked under the name ;") {
 		t.Errorf("without a name: %d, %s", status, err)
@@ -130,10 +129,10 @@ func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 func TestAllThatIsOpenIsDecided(t *testing.T) {
 	w := newWorld(t)
 	all := w.parkMany(5)
-	w.decide(proof.Replayed, all[3], proof.Note{At: w.now})
+	w.decide(proof.Replayed, all[3], proof.Note{At: noon})
 	conflict, _ := w.park(0, proof.Conflict)
 	w.rejected(nil, 0)
-	event := w.insert(ledger.Parked, w.newItem(time.Hour))
+	event := w.insert(ledger.Parked, newItem(time.Hour))
 	_, err := w.expect(0, "replay", "--all", "--yes")
 	open := slices.Concat([]string{event.EventID}, all[:3], all[4:])
 	if !slices.Equal(w.names(), open) {
@@ -156,7 +155,7 @@ func TestAllThatIsOpenIsDecided(t *testing.T) {
 func TestResultsAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(6)
-	w.redrive = func(r wire.RedriveRequest) (string, error) {
+	w.redrive = func(r wire.RedriveRequest) string {
 		return map[string]string{
 			names[0]: `{"decided":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
 			names[1]: `{"decided":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
@@ -165,7 +164,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 			names[4]: `{"decided":[{"name":"` + names[4] + `","outcome":"accepted","recorded":2,"pending":1,` +
 				`"largeEventEnds":"2026-02-01T12:00:00Z"}]}`,
 			names[5]: `{"decided":[{"name":"` + names[5] + `","outcome":"pending","cause":"not yet","duplicates":1}]}`,
-		}[r.Replay[0]], nil
+		}[r.Replay[0]]
 	}
 	call := append([]string{"replay", "--yes"}, names...)
 	out, err := w.expect(cli.StatusFailed, call...)
@@ -181,8 +180,8 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	if diff := cmp.Diff(want, documents[decided](t, out)[1]); diff != "" {
 		t.Error(diff)
 	}
-	w.redrive = func(wire.RedriveRequest) (string, error) {
-		return `{"decided":[{"name":"x","cause":"not parked"}]}`, nil
+	w.redrive = func(wire.RedriveRequest) string {
+		return `{"decided":[{"name":"x","cause":"not parked"}]}`
 	}
 	out, _ = w.expect(cli.StatusFailed, "dismiss", names[0], "--reason", "why")
 	w.contains(out, `failed=true  name=x  cause="not parked"`)
@@ -191,27 +190,27 @@ func TestResultsAreShownWithReason(t *testing.T) {
 func TestErrorsEndTheReplay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for name, test := range map[string]struct {
-		redrive func(calls int) (string, error)
+		redrive func(calls int) string
 		status  int
 		says    []string
 	}{
-		"three failed runs": {func(calls int) (string, error) { return `{"errorMessage":"x"}`, nil }, cli.StatusFailed,
+		"three failed runs": {func(int) string { return `{"errorMessage":"x"}` }, cli.StatusFailed,
 			[]string{"the rest was not tried\n0 of 5 succeeded, 3 failed"}},
-		"failed runs apart": {func(calls int) (string, error) {
+		"failed runs apart": {func(calls int) string {
 			if calls == 3 {
-				return `{"decided":[{"outcome":"accepted"}]}`, nil
+				return `{"decided":[{"outcome":"accepted"}]}`
 			}
-			return `{"errorMessage":"x"}`, nil
+			return `{"errorMessage":"x"}`
 		}, cli.StatusFailed, []string{"1 of 5 succeeded, 4 failed"}},
-		"AWS": {func(calls int) (string, error) {
+		"AWS": {func(calls int) string {
 			if calls == 3 {
-				return "", errors.New("denied")
+				return ""
 			}
-			return `{"decided":[{"outcome":"accepted"}]}`, nil
+			return `{"decided":[{"outcome":"accepted"}]}`
 		}, cli.StatusUnreachable, []string{"2 of 5 succeeded, 0 failed", "AccessDeniedException"}},
-		"Ctrl-C": {func(calls int) (string, error) {
+		"Ctrl-C": {func(calls int) string {
 			cancel()
-			return "", ctx.Err()
+			return ""
 		}, cli.StatusInterrupted, []string{"0 of 5 succeeded", "may still be done", "interrupted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +219,7 @@ func TestErrorsEndTheReplay(t *testing.T) {
 			if name == "Ctrl-C" {
 				w.ctx = ctx
 			}
-			w.redrive = func(wire.RedriveRequest) (string, error) { return test.redrive(len(w.requests)) }
+			w.redrive = func(wire.RedriveRequest) string { return test.redrive(len(w.requests)) }
 			_, err := w.expect(test.status, "replay", "--all", "--yes")
 			w.contains(err, test.says...)
 		})

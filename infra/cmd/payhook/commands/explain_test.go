@@ -110,7 +110,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		"a bearer": {"keyEndpointAuth=bearer", func(_ *call, w *world) { w.at.TokenSecret = "" }, cli.StatusUnreachable,
 			"was not asked: keyEndpointAuth is bearer, and the stack has tokenStore=none"},
 		"a token that may not be read": {"keyEndpointAuth=bearer",
-			func(_ *call, w *world) { w.denied = "GetSecretValue" }, cli.StatusUnreachable,
+			func(_ *call, w *world) { w.failing(denied, "GetSecretValue") }, cli.StatusUnreachable,
 			"was not asked: it needs the access token, which AskWithToken of policy.json " +
 				"allows to read: the secret with the token: Secrets Manager GetSecretValue: AccessDeniedException"},
 	} {

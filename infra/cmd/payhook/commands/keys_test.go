@@ -19,7 +19,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/wire"
 )
 
@@ -27,7 +26,7 @@ import (
 // service did not know. It was first called unknown so long ago, unless that is zero.
 func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 	w.t.Helper()
-	at := w.now.Add(-age)
+	at := noon.Add(-age)
 	r := keys.Record{ID: id, Version: "1", SentAs: id, JWK: string(jwk), FetchedAt: at, Answer: keys.Fresh,
 		ExpiresAt: at.Add(24 * time.Hour)}
 	if jwk == nil {
@@ -40,7 +39,7 @@ func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 		r.JWK, r.Answer = "", keys.Refused
 	}
 	if unknown > 0 {
-		r.UnknownSince = w.now.Add(-unknown)
+		r.UnknownSince = noon.Add(-unknown)
 	}
 	if stored, _, err := w.keys.Put(w.t.Context(), r, ""); !stored || err != nil {
 		w.t.Fatal(err)
@@ -48,10 +47,7 @@ func (w *world) cache(id string, jwk []byte, age, unknown time.Duration) {
 }
 
 func TestKeyIsShownWithItsState(t *testing.T) {
-	private := paymenttest.NewKey(2048).Private
-	key := &private.PublicKey
-	id := uuid.New().String()
-	jwk := keys.FormatJWK(id, key)
+	id, key, jwk := key().ID, &key().Private.PublicKey, key().JWK()
 	for state, test := range map[string]struct {
 		cache  func(*world)
 		status int
@@ -79,7 +75,7 @@ func TestKeyIsShownWithItsState(t *testing.T) {
 			w.contains(out, test.want...)
 			for _, spelling := range []string{id, strings.ToUpper(id), strings.ReplaceAll(id, "-", "")} {
 				out, _ = w.expect(test.status, "keys", spelling, "--json")
-				if got := document[cachedKey](t, out); got.State != state || got.KeyID != spelling ||
+				if got := documents[cachedKey](t, out)[0]; got.State != state || got.KeyID != spelling ||
 					got.Dropped != nil {
 					t.Errorf("%s", out)
 				}
@@ -108,9 +104,7 @@ func (w *world) service(jwk []byte) {
 }
 
 func TestDroppedKeyIsDeleted(t *testing.T) {
-	private := paymenttest.NewKey(2048).Private
-	id, other := uuid.New().String(), uuid.New().String()
-	jwk := keys.FormatJWK(id, &private.PublicKey)
+	id, other, jwk := key().ID, uuid.New().String(), key().JWK()
 	for name, test := range map[string]struct {
 		id     string // as given
 		serves []byte
@@ -150,10 +144,8 @@ func TestDroppedKeyIsDeleted(t *testing.T) {
 
 // What the service answers tells whether a key was replaced under its id.
 func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
-	one, other := &paymenttest.NewKey(2048).Private.PublicKey, &paymenttest.NewKey(2048).Private.PublicKey
-	id := uuid.New().String()
-	w := newWorld(t)
-	w.cache(id, keys.FormatJWK(id, one), time.Minute, 0)
+	id, other, w := key().ID, &otherKey().Private.PublicKey, newWorld(t)
+	w.cache(id, key().JWK(), time.Minute, 0)
 	w.service(keys.FormatJWK(id, other))
 	out, _ := w.expect(0, "keys", id)
 	w.contains(out, "answer      the key with the thumbprint "+keys.Thumbprint(other))
@@ -162,7 +154,7 @@ func TestAKeyIsComparedWithThatOfTheService(t *testing.T) {
 	w.setting["PAYHOOK_BASE_URL"] = "http://127.0.0.1:1"
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "url         http://127.0.0.1:1/v1/keys/"+id, "connection refused")
-	w.denied = "GetSecretValue"
+	w.failing(denied, "GetSecretValue")
 	out, _ = w.expect(0, "keys", id)
 	w.contains(out, "the key endpoint was not asked: ", "AskWithToken", "GetSecretValue: AccessDeniedException")
 	_, said := w.expect(cli.StatusUsage, "keys", id, "--drop", "--reason", "x")
@@ -179,13 +171,13 @@ func TestARevokedTokenIsReplacedByTheCommandThatIsShown(t *testing.T) {
 	w := newWorld(t)
 	w.setting = map[string]string{"PAYHOOK_BASE_URL": service.URL}
 	out, _ := w.expect(cli.StatusFailed, "keys", id, "--json")
-	if shown := document[cachedKey](t, out); !strings.Contains(shown.Answer, "401") || shown.Next != "" {
+	if shown := documents[cachedKey](t, out)[0]; !strings.Contains(shown.Answer, "401") || shown.Next != "" {
 		t.Errorf("without a token: %+v", shown)
 	}
 	w.setting["PAYHOOK_KEY_ENDPOINT_AUTH"] = "bearer"
 	w.at.Functions["token"] = "arn:aws:lambda:eu-central-1:123456789012:function:Payhook-Token:live"
 	out, _ = w.expect(cli.StatusFailed, "keys", id, "--json")
-	shown := document[cachedKey](t, out)
+	shown := documents[cachedKey](t, out)[0]
 	command, ok := strings.CutPrefix(shown.Next, "refresh the token: ")
 	if shown.Answer != "401: the service does not accept the token" || !ok {
 		t.Errorf("%+v", shown)
@@ -235,7 +227,7 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.redrive = func(wire.RedriveRequest) (string, error) { return test.answer, nil }
+			w.redrive = func(wire.RedriveRequest) string { return test.answer }
 			w.cache(uuid.New().String(), nil, time.Minute, time.Minute)
 			out, _ := w.expect(test.status, "keys")
 			w.contains(out, test.want...)
@@ -244,10 +236,9 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 }
 
 func TestKeysAreListedWithTheirStates(t *testing.T) {
-	private := paymenttest.NewKey(2048).Private
-	w := newWorld(t)
+	public, w := &key().Private.PublicKey, newWorld(t)
 	// The keys are shown without it.
-	w.redrive = func(wire.RedriveRequest) (string, error) { return "", errors.New("down") }
+	w.redrive = func(wire.RedriveRequest) string { return "" }
 	var ids [4]string
 	for i := range ids {
 		ids[i] = uuid.New().String()
@@ -255,9 +246,9 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 	stale, cached, withdrawn, unknown := ids[0], ids[1], ids[2], ids[3]
 	w.setting = map[string]string{"PAYHOOK_REVOKED_KEYS": strings.ToUpper(withdrawn)}
 	w.cache(unknown, nil, time.Second, 0)
-	w.cache(stale, keys.FormatJWK(stale, &private.PublicKey), time.Hour, 0)
-	w.cache(cached, keys.FormatJWK(cached, &private.PublicKey), time.Hour-time.Second, 0)
-	w.cache(withdrawn, keys.FormatJWK(withdrawn, &private.PublicKey), 70*time.Minute, time.Minute)
+	w.cache(stale, keys.FormatJWK(stale, public), time.Hour, 0)
+	w.cache(cached, keys.FormatJWK(cached, public), time.Hour-time.Second, 0)
+	w.cache(withdrawn, keys.FormatJWK(withdrawn, public), 70*time.Minute, time.Minute)
 	out, _ := w.expect(cli.StatusUnreachable, "keys", "--json")
 	var shown struct {
 		Keys []cachedKey `json:"keys"`
@@ -274,5 +265,5 @@ func TestKeysAreListedWithTheirStates(t *testing.T) {
 		t.Error(diff)
 	}
 	out, _ = w.expect(cli.StatusUnreachable, "keys")
-	w.contains(out, keys.Thumbprint(&private.PublicKey), "(1h ago)")
+	w.contains(out, keys.Thumbprint(public), "(1h ago)")
 }

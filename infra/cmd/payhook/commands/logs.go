@@ -17,8 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -236,7 +236,7 @@ func (t *tail) follow(ctx context.Context, say func(string), show func([]entry) 
 		if errShow := show(entries); errShow != nil || ctx.Err() != nil {
 			return errShow
 		}
-		_, answered := errors.AsType[*smithyhttp.ResponseError](err)
+		_, answered := errors.AsType[smithy.APIError](err)
 		if answered && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary {
 			return err
 		}

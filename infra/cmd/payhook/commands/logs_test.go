@@ -3,83 +3,30 @@ package commands
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 )
 
-// cloudWatch has the log groups of the functions, which are named /logs/webhook and so on. A page has two events, and
-// each third page is empty.
-type cloudWatch struct {
-	events []types.FilteredLogEvent // the stream has the name of the function
-	pages  int
-	starts []int64                               // of the readings
-	fail   func(function string, page int) error // by the number of pages before it; nil: none fails
+// begin is when the log begins in these tests.
+var begin = noon.Add(-time.Minute)
+
+// webhook adds a line of the webhook function.
+func (w *world) webhook(seconds int, line string) {
+	w.log("webhook", time.Duration(seconds-60)*time.Second, line)
 }
 
-// add adds a log event of the webhook function, at so many seconds after noon.
-func (c *cloudWatch) add(seconds int, message string) {
-	c.log("webhook", noon.Add(time.Duration(seconds)*time.Second), message)
-}
-
-func (c *cloudWatch) log(function string, at time.Time, message string) {
-	c.events = append(c.events, types.FilteredLogEvent{EventId: aws.String(uuid.New().String()),
-		LogStreamName: &function, Timestamp: aws.Int64(at.UnixMilli()), Message: &message})
-	slices.SortStableFunc(c.events, func(a, b types.FilteredLogEvent) int { return int(*a.Timestamp - *b.Timestamp) })
-}
-
-func (c *cloudWatch) filter(in *cloudwatchlogs.FilterLogEventsInput) (*cloudwatchlogs.FilterLogEventsOutput, error) {
-	function, known := strings.CutPrefix(*in.LogGroupName, "/logs/")
-	pattern, ofMessages := strings.CutPrefix(aws.ToString(in.FilterPattern), "{ $.msg = ")
-	var err error
-	switch {
-	case !known:
-		err = refused(http.StatusBadRequest, "ResourceNotFoundException")
-	case ofMessages && !strings.HasPrefix(pattern, strconv.Quote(function)) &&
-		!(function == "redrive" && strings.HasPrefix(pattern, `"replay"`)):
-		err = refused(http.StatusBadRequest, fmt.Sprintf("%s: %s", function, pattern))
-	case c.fail != nil:
-		err = c.fail(function, c.pages)
-	}
-	if c.pages++; err != nil {
-		return nil, err
-	}
-	if in.NextToken == nil {
-		c.starts = append(c.starts, *in.StartTime)
-	}
-	skip, _ := strconv.Atoi(aws.ToString(in.NextToken))
-	rest := slices.DeleteFunc(slices.Clone(c.events), func(e types.FilteredLogEvent) bool {
-		return *e.LogStreamName != function || *e.Timestamp < *in.StartTime
-	})
-	rest = rest[min(skip, len(rest)):]
-	n := min(len(rest), 2)
-	if c.pages%3 == 0 {
-		n = 0
-	}
-	out := &cloudwatchlogs.FilterLogEventsOutput{Events: rest[:n]}
-	if n < len(rest) {
-		out.NextToken = aws.String(strconv.Itoa(skip + n))
-	}
-	return out, nil
-}
-
-func (c *cloudWatch) tail(t *testing.T) *tail {
-	w := newWorld(t)
-	w.logs = c
-	groups := map[string]string{"webhook": "/logs/webhook", "redrive": "/logs/redrive"}
-	return &tail{cloudwatchlogs.NewFromConfig(w.at.AWS), groups, noon, map[string]time.Time{}}
+func (w *world) tail() *tail {
+	delete(w.at.Logs, "token")
+	return &tail{cloudwatchlogs.NewFromConfig(w.at.AWS), w.at.Logs, begin, map[string]time.Time{}}
 }
 
 func texts(entries []entry) string {
@@ -91,9 +38,9 @@ func texts(entries []entry) string {
 }
 
 func TestEachLogEventIsReturnedOnce(t *testing.T) {
-	c := &cloudWatch{}
-	tail := c.tail(t)
-	c.add(-1, "before")
+	w := newWorld(t)
+	tail := w.tail()
+	w.webhook(-1, "before")
 	for _, step := range []struct {
 		seconds int
 		add     []string
@@ -108,7 +55,7 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		{301, []string{"i"}, "i"},
 	} {
 		for _, text := range step.add {
-			c.add(step.seconds, text)
+			w.webhook(step.seconds, text)
 		}
 		got, err := tail.next(t.Context())
 		if err != nil || texts(got) != step.want {
@@ -116,22 +63,19 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		}
 	}
 	// It does not read everything again each time, and does not remember all of it.
-	if got, want := c.starts[len(c.starts)-1], noon.Add(180*time.Second).UnixMilli(); got != want {
-		t.Errorf("the last reading begins at %d, want %d", got, want)
-	}
-	if len(tail.seen) != 4 {
-		t.Errorf("%d events are remembered, want 4", len(tail.seen))
+	if !tail.from.Equal(begin.Add(181*time.Second)) || len(tail.seen) != 4 {
+		t.Errorf("the next reading begins at %s, and %d events are remembered, want 4", tail.from, len(tail.seen))
 	}
 }
 
 // followed reads that many times, and calls do after each reading. It returns what is shown and said.
-func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (shown, said string, err error) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+func (w *world) followed(readings int, do func(reading int)) (shown, said string, err error) {
+	w.t.Helper()
+	synctest.Test(w.t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all []entry
 		reading := 0
-		err = c.tail(t).follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
+		err = w.tail().follow(ctx, func(text string) { said += text + "\n" }, func(entries []entry) error {
 			all = append(all, entries...)
 			if reading++; reading > readings {
 				cancel()
@@ -145,20 +89,22 @@ func followed(t *testing.T, c *cloudWatch, readings int, do func(reading int)) (
 }
 
 func TestNothingIsMissedAfterAnOutage(t *testing.T) {
-	c := &cloudWatch{}
-	c.log("redrive", noon, "redrive")
+	w, calls := newWorld(t), map[bool]int{}
+	w.log("redrive", -time.Minute, "redrive")
 	for _, text := range []string{"a", "b", "c"} {
-		c.add(0, text)
+		w.webhook(0, text)
 	}
-	c.fail = func(function string, page int) error {
-		if function == "redrive" && page < 60 || page > 0 && page < 50 { // after the first page of the first reading
-			return refused(http.StatusServiceUnavailable, "InternalError")
+	w.fails = func(call string) error {
+		webhook := strings.Contains(call, "logs/webhook")
+		calls[webhook]++ // the first page of the webhook function is read, and the second one is not
+		if calls[webhook] < 30 && !(webhook && calls[webhook] == 1) {
+			return refused("ThrottlingException")
 		}
 		return nil
 	}
-	shown, said, err := followed(t, c, 60, func(reading int) {
+	shown, said, err := w.followed(60, func(reading int) {
 		if reading%10 == 0 {
-			c.add(3600*reading, strconv.Itoa(reading))
+			w.webhook(3600*reading, strconv.Itoa(reading))
 		}
 	})
 	got := strings.Fields(shown)
@@ -172,10 +118,8 @@ func TestNothingIsMissedAfterAnOutage(t *testing.T) {
 func TestRejectedCallEndsTheReading(t *testing.T) {
 	for code, rejects := range map[string]bool{"AccessDeniedException": true, "ResourceNotFoundException": true,
 		"ThrottlingException": false} {
-		c := &cloudWatch{}
-		_, said, err := followed(t, c, 3, func(int) {
-			c.fail = func(string, int) error { return refused(http.StatusBadRequest, code) }
-		})
+		w := newWorld(t)
+		_, said, err := w.followed(3, func(int) { w.failing(code, "") })
 		if rejects && (err == nil || !strings.Contains(err.Error(), code)) || !rejects && err != nil ||
 			strings.Contains(said, "trying again") == rejects {
 			t.Errorf("%s: %v", code, err)
@@ -188,99 +132,94 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 	`"Recorded":0,"ok":false,"list":[],"none":null,"StackName":"f","_aws":{"Timestamp":1},"requestId":"r",` +
 	`"x":"a\u001b[1m"}`
 
-// callLogs runs payhook logs against c.
-func callLogs(t *testing.T, c *cloudWatch, args ...string) (out, stderr string, status int) {
-	t.Helper()
-	w := newWorld(t)
-	w.now, w.logs = noon.Add(time.Minute), c
-	return w.operate(append([]string{"logs"}, args...)...)
-}
-
 func TestRoutineLinesAreLeftOut(t *testing.T) {
-	c := &cloudWatch{}
-	c.add(0, "START RequestId: 1 Version: 1\n")
-	c.add(0, outcome+"\n")
-	c.add(0, "panic: \x1b[1m\n")
-	c.add(0, "END RequestId: 1\n")
-	c.add(0, "REPORT RequestId: 1\tDuration: 1 ms\n")
-	c.add(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
-	const head = "time=2026-01-31T12:00:00.000Z  function=webhook  "
+	w := newWorld(t)
+	delete(w.logs, "token")
+	w.webhook(0, "START RequestId: 1 Version: 1\n")
+	w.webhook(0, outcome+"\n")
+	w.webhook(0, "panic: \x1b[1m\n")
+	w.webhook(0, "END RequestId: 1\n")
+	w.webhook(0, "REPORT RequestId: 1\tDuration: 1 ms\n")
+	w.webhook(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
+	const head = "time=2026-01-31T11:59:00.000Z  function=webhook  "
 	const want = head + `level=WARN  msg=webhook  outcome=signature-mismatch  status=401  ` +
 		`cause="the signature does not verify"  ms.authenticate=0.5  x="a\x1b[1m"` + "\n" +
 		head + `text="panic: \x1b[1m"` + "\n" +
 		head + `text="REPORT RequestId: 2  Duration: 9 ms  Status: timeout"` + "\n"
-	if out, stderr, status := callLogs(t, c); status != 0 || out != want || stderr != "" {
+	if out, stderr, status := w.operate("logs"); status != 0 || out != want || stderr != "" {
 		t.Errorf("%d, %q\n%s", status, stderr, out)
 	}
-	if out, _, _ := callLogs(t, c, "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
+	if out, _, _ := w.operate("logs", "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
 		t.Errorf("--all:\n%s", out)
 	}
-	const inJSON = `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","text":"START RequestId: 1 Version: 1"}` +
-		"\n" + `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","line":` + outcome + "}\n"
-	if out, stderr, status := callLogs(t, c, "--json"); status != 0 || !strings.HasPrefix(out, inJSON) || stderr != "" {
+	const inJSON = `{"time":"2026-01-31T11:59:00.000Z","function":"webhook","text":"START RequestId: 1 Version: 1"}` +
+		"\n" + `{"time":"2026-01-31T11:59:00.000Z","function":"webhook","line":` + outcome + "}\n"
+	if out, stderr, status := w.operate("logs", "--json"); status != 0 || stderr != "" ||
+		!strings.HasPrefix(out, inJSON) {
 		t.Errorf("--json: %d, %q\n%s", status, stderr, out)
 	}
 	for _, args := range [][]string{{"redrive"}, {"--since", "1s"}} {
-		if out, stderr, status := callLogs(t, c, args...); status != 0 || out != "" ||
+		if out, stderr, status := w.operate(append([]string{"logs"}, args...)...); status != 0 || out != "" ||
 			!strings.HasPrefix(stderr, "nothing was logged") {
 			t.Errorf("%q: %d, %q, %q", args, status, out, stderr)
 		}
 	}
 }
 
-// answer adds the line of a webhook. of are further members.
-func (c *cloudWatch) answer(seconds, status int, outcome, request, of string) {
-	c.add(seconds, fmt.Sprintf(`{"level":"WARN","msg":"webhook","outcome":%q,"status":%d,"requestId":%q%s}`+"\n",
+// answered adds the line of a webhook. of are further members.
+func (w *world) answered(seconds, status int, outcome, request, of string) {
+	w.webhook(seconds, fmt.Sprintf(`{"level":"WARN","msg":"webhook","outcome":%q,"status":%d,"requestId":%q%s}`+"\n",
 		outcome, status, request, of))
 }
 
 func TestNotAcceptedWebhooksAreListed(t *testing.T) {
-	c := &cloudWatch{}
+	w := newWorld(t)
 	delivery := func(id string) string { return `,"deliveryId":"` + id + `"` }
-	c.answer(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
-	c.answer(2, 503, "out-of-time", "r2", delivery("b"))
-	c.answer(3, 503, "key-unavailable", "r3",
+	w.answered(1, 401, "signature-mismatch", "r1", `,"unverifiedDeliveryId":"A","cause":"first"`)
+	w.answered(2, 503, "out-of-time", "r2", delivery("b"))
+	w.answered(3, 503, "key-unavailable", "r3",
 		`,"keyId":"k","unverifiedDeliveryId":"a","rejected":"c","cause":"second\u001b[1m"`)
-	c.answer(4, 200, "accepted", "r4", delivery("B"))  // later
-	c.answer(5, 200, "accepted", "r5", delivery("a2")) // another
-	c.answer(6, 200, "accepted", "r6", delivery("d"))
-	c.answer(7, 422, "invalid", "r7", delivery("d")) // accepted before, and not later
-	c.answer(8, 401, "signature-missing", "r8", "")
-	c.answer(9, 401, "signature-missing", "r9", "")
-	c.answer(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
-	c.answer(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
-	c.answer(12, 503, "out-of-time", "r15", delivery("g"))
-	c.answer(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
-	c.add(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
-	c.add(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
-	c.add(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
-	c.add(14, `{"msg":"other","status":500,"requestId":"r14"}`)
+	w.answered(4, 200, "accepted", "r4", delivery("B"))  // later
+	w.answered(5, 200, "accepted", "r5", delivery("a2")) // another
+	w.answered(6, 200, "accepted", "r6", delivery("d"))
+	w.answered(7, 422, "invalid", "r7", delivery("d")) // accepted before, and not later
+	w.answered(8, 401, "signature-missing", "r8", "")
+	w.answered(9, 401, "signature-missing", "r9", "")
+	w.answered(10, 401, "timestamp-outside-window", "r10", `,"unverifiedDeliveryId":"e"`)
+	w.answered(11, 401, "timestamp-outside-window", "r11", `,"unverifiedDeliveryId":"f"`)
+	w.answered(12, 503, "out-of-time", "r15", delivery("g"))
+	w.answered(12, 200, "accepted", "r12", `,"unverifiedDeliveryId":"a"`) // no proof of an id
+	w.webhook(13, "REPORT RequestId: r13\tDuration: 9 ms\tStatus: timeout\n")
+	w.webhook(13, "REPORT RequestId: r9\tDuration: 9 ms\tStatus: error\tError Type: Runtime.ExitError\n")
+	w.webhook(13, "REPORT RequestId: r4\tDuration: 9 ms\n")
+	w.webhook(14, `{"msg":"other","status":500,"requestId":"r14"}`)
 	for _, line := range []string{`{"msg":"replay","outcome":"accepted","kind":"rejected","deliveryId":"e"}`,
 		`{"msg":"replay","outcome":"timestamp-outside-window","deliveryId":"f"}`,
 		// One event of the delivery is published. The others may not be recorded.
 		`{"msg":"replay","outcome":"accepted","kind":"event","reason":"invalid","deliveryId":"g"}`} {
-		c.log("redrive", noon.Add(20*time.Second), line)
+		w.log("redrive", -40*time.Second, line)
 	}
 
-	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
-	want := []notAccepted{
-		{second(1), second(3), 2, 503, "key-unavailable", "second\x1b[1m", "k", "a", "r3", "c"},
-		{second(7), second(7), 1, 422, "invalid", "", "", "d", "r7", ""},
-		{second(8), second(8), 1, 401, "signature-missing", "", "", "", "r8", ""},
-		{second(9), second(9), 1, 401, "signature-missing", "", "", "", "r9", ""},
-		{second(11), second(11), 1, 401, "timestamp-outside-window", "", "", "f", "r11", ""},
-		{second(12), second(12), 1, 503, "out-of-time", "", "", "g", "r15", ""},
-		{second(13), second(13), 1, 0, "function-failed", "timeout", "", "", "r13", ""},
+	once := func(seconds, status int, outcome, request, delivery string) notAccepted {
+		at := begin.Add(time.Duration(seconds) * time.Second)
+		return notAccepted{First: at, Last: at, Count: 1, Status: status, Outcome: outcome, RequestID: request,
+			DeliveryID: delivery}
 	}
-	out, stderr, status := callLogs(t, c, "--not-accepted", "--json")
+	twice, failed := once(3, 503, "key-unavailable", "r3", "a"), once(13, 0, "function-failed", "r13", "")
+	twice.First, twice.Count, twice.Cause = begin.Add(time.Second), 2, "second\x1b[1m"
+	twice.KeyID, twice.Rejected, failed.Cause = "k", "c", "timeout"
+	want := []notAccepted{twice, once(7, 422, "invalid", "r7", "d"), once(8, 401, "signature-missing", "r8", ""),
+		once(9, 401, "signature-missing", "r9", ""), once(11, 401, "timestamp-outside-window", "r11", "f"),
+		once(12, 503, "out-of-time", "r15", "g"), failed}
+	out, stderr, status := w.operate("logs", "--not-accepted", "--json")
 	got := documents[notAccepted](t, out)
 	if diff := cmp.Diff(want, got); diff != "" || status != cli.StatusFailed ||
 		!strings.Contains(stderr, "7 webhooks were not accepted in the last 10m") {
 		t.Errorf("%d, %s (-want +got)\n%s", status, stderr, diff)
 	}
-	out, _, status = callLogs(t, c, "--not-accepted")
+	out, _, status = w.operate("logs", "--not-accepted")
 	if lines := strings.Split(out, "\n"); status != cli.StatusFailed || len(lines) != 9 ||
-		!strings.Contains(lines[1], "2026-01-31T12:00:03.000Z (57s ago)  2      503     key") ||
+		!strings.Contains(lines[1], "2026-01-31T11:59:03.000Z (57s ago)  2      503     key") ||
 		!strings.HasSuffix(lines[1], `a           r3         k      "second\x1b[1m"`) {
 		t.Errorf("%d\n%s", status, out)
 	}
@@ -288,15 +227,16 @@ func TestNotAcceptedWebhooksAreListed(t *testing.T) {
 
 func TestALogThatCannotBeReadIsNotEmpty(t *testing.T) {
 	for failing := range 4 {
-		c := &cloudWatch{}
-		c.answer(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
-		c.fail = func(string, int) error {
-			if len(c.starts) < failing {
+		w := newWorld(t)
+		w.answered(1, 401, "signature-missing", "r", `,"unverifiedDeliveryId":"a"`)
+		calls := 0
+		w.fails = func(string) error {
+			if calls++; calls <= failing {
 				return nil
 			}
-			return refused(http.StatusBadRequest, "AccessDeniedException")
+			return refused(denied)
 		}
-		if out, stderr, status := callLogs(t, c, "--not-accepted"); status != cli.StatusUnreachable || out != "" ||
+		if out, stderr, status := w.operate("logs", "--not-accepted"); status != cli.StatusUnreachable || out != "" ||
 			!strings.Contains(stderr, "AccessDenied") {
 			t.Errorf("after %d readings: %d, %q, %q", failing, status, out, stderr)
 		}

@@ -27,10 +27,10 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	w := newWorld(t)
 	open, _ := w.park(48*time.Hour, proof.Conflict)
 	replayed, _ := w.park(time.Hour, proof.Invalid)
-	w.decide(proof.Replayed, replayed, proof.Note{At: w.now})
+	w.decide(proof.Replayed, replayed, proof.Note{At: noon})
 	dismissed, _ := w.park(30*time.Minute, proof.Conflict)
-	w.decide(proof.Dismissed, dismissed, proof.Note{At: w.now})
-	event := w.insert(ledger.Parked, w.newItem(2*time.Hour))
+	w.decide(proof.Dismissed, dismissed, proof.Note{At: noon})
+	event := w.insert(ledger.Parked, newItem(2*time.Hour))
 	out, err := w.expect(0, "parked", "list", "--state", "any")
 	w.contains(out, "TIME ", "2026-01-29T12:00:00.000Z (2d ago)   conflict  open                 "+open+"\n",
 		"2026-01-31T11:00:00.000Z (1h ago)   invalid   replayed             "+replayed+"\n",
@@ -48,7 +48,7 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 	if diff := cmp.Diff(want, documents[listed](t, out)); diff != "" {
 		t.Error(diff)
 	}
-	w.decide(proof.Replayed, open, proof.Note{At: w.now})
+	w.decide(proof.Replayed, open, proof.Note{At: noon})
 	w.insert(ledger.Pending, event)
 	if out, _ = w.expect(0, "parked", "list"); out != "" {
 		t.Errorf("%q", out)
@@ -58,7 +58,7 @@ func TestParkedListHasTimesAndStates(t *testing.T) {
 // A delivery that cannot be read can be about the event, so it is named, and the others are shown.
 func TestADamagedDeliveryDoesNotHideTheOthers(t *testing.T) {
 	w := newWorld(t)
-	event := w.insert(ledger.Published, w.newItem(36*time.Hour)).EventID
+	event := w.insert(ledger.Published, newItem(36*time.Hour)).EventID
 	open, _ := w.park(time.Hour, proof.Conflict, about(event))
 	damaged, _ := w.park(2*time.Hour, proof.Invalid)
 	w.parking.Put(t.Context(), damaged, []byte("{}"))
@@ -79,14 +79,14 @@ func TestADamagedDeliveryDoesNotHideTheOthers(t *testing.T) {
 
 func TestFiltersFindExactlyWhatTheyName(t *testing.T) {
 	w := newWorld(t)
-	parked := w.insert(ledger.Parked, w.newItem(36*time.Hour))
+	parked := w.insert(ledger.Parked, newItem(36*time.Hour))
 	event, other := parked.EventID, uuid.New().String()
 	old, delivery := w.park(48*time.Hour, proof.Conflict, about(event, other))
 	mid, _ := w.park(25*time.Hour, proof.Invalid, about(event))
 	now, _ := w.park(time.Hour, proof.Conflict, about(other), func(p *proof.Proof) { p.DeliveryID = parked.DeliveryID })
-	w.decide(proof.Replayed, mid, proof.Note{At: w.now})
+	w.decide(proof.Replayed, mid, proof.Note{At: noon})
 	rejected := w.rejected(nil, 0)
-	pending := w.insert(ledger.Pending, w.newItem(time.Hour))
+	pending := w.insert(ledger.Pending, newItem(time.Hour))
 	for filters, want := range map[string][]string{
 		"":                                  {old, event, now},
 		"--kind event":                      {event},
@@ -137,17 +137,17 @@ func TestTheEndOfALargeEventIsShownIfItIsSoon(t *testing.T) {
 		"never": {}, "": {}} {
 		w := newWorld(t)
 		w.setting = map[string]string{"PAYHOOK_LARGE_EVENT_RETENTION": retention}
-		i := w.newItem(time.Hour)
+		i := newItem(time.Hour)
 		i.Large = true
 		i = w.insert(ledger.Parked, i)
-		w.insert(ledger.Parked, w.newItem(time.Hour)) // a small one
+		w.insert(ledger.Parked, newItem(time.Hour)) // a small one
 		out, _ := w.expect(0, "parked", "list")
 		if n := strings.Count(out, "  2026-03-02T11:00:00.000Z (in 29d23h)  "); (n == 1) == want.IsZero() || n > 1 {
 			t.Errorf("%s: %s", retention, out)
 		}
 		for _, call := range []string{"event", "parked show"} {
 			out, _, _ = w.operate(append(strings.Fields(call), i.EventID, "--json")...)
-			if e := document[eventState](t, out); e.LargeEventEnds != want {
+			if e := documents[eventState](t, out)[0]; e.LargeEventEnds != want {
 				t.Errorf("%s, %s: %+v", retention, call, e)
 			}
 		}
@@ -167,7 +167,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 	want := stored{Name: name, State: "dismissed", Proof: p, PayloadBytes: 17,
 		PayloadSHA256: hex.EncodeToString(sum[:]), Note: &note}
 	want.Payload = nil
-	if diff := cmp.Diff(want, document[stored](t, out)); diff != "" {
+	if diff := cmp.Diff(want, documents[stored](t, out)[0]); diff != "" {
 		t.Error(diff)
 	}
 	rejected := w.rejected([]byte(`{"a":"b"}`), 9)
@@ -184,7 +184,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 
 func TestWhatIsNotParkedIsNotShown(t *testing.T) {
 	w := newWorld(t)
-	pending := w.insert(ledger.Pending, w.newItem(time.Hour))
+	pending := w.insert(ledger.Pending, newItem(time.Hour))
 	for _, name := range []string{invalidName, uuid.New().String(), pending.EventID} {
 		out, err := w.expect(cli.StatusFailed, "parked", "show", name, "--payload")
 		w.contains(err, "nothing is parked under the name "+name)
@@ -198,7 +198,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w := newWorld(t)
 	out, _ := w.expect(cli.StatusFailed, "event", uuid.New().String())
 	w.contains(out, "unknown")
-	e := w.newItem(2 * time.Minute)
+	e := newItem(2 * time.Minute)
 	e.Attempts = 1
 	w.insert(ledger.Pending, e)
 	out, _ = w.expect(0, "event", e.EventID)
@@ -226,10 +226,10 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		Note:   &proof.Note{By: "ann", At: noon, Reason: "why not"},
 		Parked: []listed{{Time: noon, Kind: "conflict", State: "replayed", Name: conflict}},
 	}
-	if diff := cmp.Diff(want, document[eventState](t, out)); diff != "" {
+	if diff := cmp.Diff(want, documents[eventState](t, out)[0]); diff != "" {
 		t.Error(diff)
 	}
-	i := w.newItem(time.Hour)
+	i := newItem(time.Hour)
 	i.Err = errors.New("ledger: can't decode attempts")
 	w.insert(ledger.Pending, i)
 	out, _ = w.expect(cli.StatusFailed, "event", i.EventID)
@@ -240,7 +240,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 func (w *world) first(name string) content {
 	w.t.Helper()
 	out, _ := w.expect(0, "parked", "show", name, "--json")
-	v := document[stored](w.t, out).Contents[0]
+	v := documents[stored](w.t, out)[0].Contents[0]
 	if v.Parked.Amount != "9250.00" || v.Parked.Status != "RELEASED" || v.Parked.Currency != "EUR" ||
 		v.Parked.State != "parked" {
 		w.t.Errorf("%+v", v.Parked)
@@ -254,7 +254,7 @@ func TestAConflictShowsBothAmounts(t *testing.T) {
 	first := w.published()
 	name, _ := w.conflict(first.EventID, first)
 	for state, item := range map[ledger.State]*ledger.Item{ledger.Published: &first, unknown: nil,
-		replaced: new(ledger.NewItem(paymentOf(first.EventID, "9250.00"), uuid.New().String(), w.now))} {
+		replaced: new(ledger.NewItem(paymentOf(first.EventID, "9250.00"), uuid.New().String(), noon))} {
 		w.table.Delete(t.Context(), first.EventID)
 		if item != nil {
 			w.insert(ledger.Published, *item)
@@ -302,7 +302,7 @@ func TestFirstContentIsFoundWhereItIsStored(t *testing.T) {
 				!strings.HasPrefix(v.Where, test.where) || v.State != test.state || v.At != test.at {
 				t.Errorf("%+v", v)
 			}
-			w.largeEvents.Fails = func(context.Context, string, string) error { return errDown }
+			w.largeEvents.Fails = func(context.Context, string, string) error { return errors.New("down") }
 			if !test.large {
 				return
 			}
@@ -346,7 +346,7 @@ func TestFirstContentIsFoundInTheEvidence(t *testing.T) {
 	}
 	out, _ := w.expect(0, "parked", "show", name)
 	w.contains(out, "The whole first content: s3://evidence/accepted/")
-	w.evidence.Fails = func(context.Context, string, string) error { return errDown }
+	w.evidence.Fails = func(context.Context, string, string) error { return errors.New("down") }
 	if v := w.first(name); v.Amount != "100.00" || !strings.HasSuffix(v.Where, "down)") {
 		t.Errorf("%+v", v)
 	}
