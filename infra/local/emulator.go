@@ -150,8 +150,8 @@ func (e *Emulator) awaitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-e.exited:
-			return fmt.Errorf("it ended: %w", e.err)
+		case err := <-e.exited:
+			return fmt.Errorf("it ended: %w", err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(50 * time.Millisecond):

@@ -103,27 +103,35 @@ func (m *machine) synthesize(ctx context.Context) (assembly, consumer string, er
 	}
 	bus := cmp.Or(m.main.Stack.Setting("eventBusName"), m.main.Stack.StackName)
 	group, within := errgroup.WithContext(ctx)
-	step := func(name string, do func() error) {
-		group.Go(func() error { return m.options.progress.Step(name, do) })
-	}
-	step("starting MiniStack", func() (err error) {
-		if m.emulator, err = StartEmulator(within, m.options.top, m.options.state, m.options.forFunctions); err == nil {
-			m.cdk, m.end = m.emulator.CDK(m.options.top), append(m.end, m.emulator.Stop)
-		}
-		return err
+	emulator := step(group, m.options.progress, "starting MiniStack", func() (*Emulator, error) {
+		return StartEmulator(within, m.options.top, m.options.state, m.options.forFunctions)
 	})
-	step("synthesizing Payhook", func() (err error) {
-		assembly, err = cdk.Synth(within, m.options.top, "payhook.out", values)
-		return err
+	ofPayhook := step(group, m.options.progress, "synthesizing Payhook", func() (string, error) {
+		return cdk.Synth(within, m.options.top, "payhook.out", values)
 	})
-	step("synthesizing the consumer", func() (err error) {
-		consumer, err = cdk.Synth(within, filepath.Join(m.options.top, "events", "consumer"), "consumer.out",
+	ofConsumer := step(group, m.options.progress, "synthesizing the consumer", func() (string, error) {
+		return cdk.Synth(within, filepath.Join(m.options.top, "events", "consumer"), "consumer.out",
 			map[string]string{"eventBusName": bus, "stackName": consumerStack, "local": "true",
 				"rules": strings.Join(checks.Rules(), ",")})
-		return err
 	})
 	err = group.Wait()
-	return assembly, consumer, err
+	if m.emulator = <-emulator; m.emulator != nil {
+		m.cdk, m.end = m.emulator.CDK(m.options.top), append(m.end, m.emulator.Stop)
+	}
+	return <-ofPayhook, <-ofConsumer, err
+}
+
+// step runs a step in a group, and returns the channel that has its result when the group has ended.
+func step[T any](group *errgroup.Group, p *Progress, name string, do func() (T, error)) <-chan T {
+	made := make(chan T, 1)
+	group.Go(func() error {
+		return p.Step(name, func() error {
+			result, err := do()
+			made <- result
+			return err
+		})
+	})
+	return made
 }
 
 // checkSettings returns an error that lists what is wrong with the context of the app. The app reports the

@@ -19,8 +19,7 @@ import (
 // none of them, so that they can be ended in the right order.
 type group struct {
 	pid    int
-	exited chan struct{} // closed when the first process has ended
-	err    error         // of that process, once it has
+	exited chan error // has the error of the first process when it has ended, and is closed then
 }
 
 func startGroup(cmd *exec.Cmd) (*group, error) {
@@ -28,9 +27,9 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	g := &group{pid: cmd.Process.Pid, exited: make(chan struct{})}
+	g := &group{pid: cmd.Process.Pid, exited: make(chan error, 1)}
 	go func() {
-		g.err = cmd.Wait()
+		g.exited <- cmd.Wait()
 		close(g.exited)
 	}()
 	return g, nil
@@ -70,13 +69,13 @@ func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 		return err
 	}
 	select {
-	case <-g.exited:
+	case err = <-g.exited:
 	case <-ctx.Done():
 		g.Stop()
 		return ctx.Err()
 	}
-	if g.err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(cmd.Path), g.err)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +86,10 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 			return isUp(p, run)
 		}
 	}
-	return cmp.Or(ctx.Err(), fmt.Errorf("the process in the background ended: %s", cmd.ProcessState))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("the process in the background ended: %s", cmd.ProcessState)
 }
 
 // upAlready is the command up while another process has the lock. The error is locked if that process has not started
@@ -137,8 +139,8 @@ func stayUp(ctx context.Context, p *cli.Program, o options) error {
 	case <-ctx.Done():
 		o.progress.Say("ended on request")
 		return nil
-	case <-m.emulator.exited:
-		return fmt.Errorf("MiniStack ended: %w", m.emulator.err)
+	case err := <-m.emulator.exited:
+		return fmt.Errorf("MiniStack ended: %w", err)
 	}
 }
 

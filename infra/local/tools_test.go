@@ -70,7 +70,7 @@ func TestTheEmulatorMayTakeMinutesToStart(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
-		e := &Emulator{Endpoint: "http://127.0.0.1:1", group: &group{exited: make(chan struct{})}}
+		e := &Emulator{Endpoint: "http://127.0.0.1:1", group: &group{exited: make(chan error)}}
 		if err := e.awaitReady(t.Context()); err != nil {
 			t.Error(err)
 		}

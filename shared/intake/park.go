@@ -1,10 +1,10 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/calls"
@@ -62,7 +62,10 @@ func (p *Pipeline) parkParts(ctx context.Context, delivery payment.Delivery, con
 	err := delivery.Err
 	if len(conflicts) > 0 {
 		p.readAmounts(ctx, conflicts)
-		parts, err = append(parts, conflictOf(delivery, conflicts)), cmp.Or[error](err, Conflict)
+		parts = append(parts, conflictOf(delivery, conflicts))
+		if err == nil {
+			err = Conflict
+		}
 	}
 	as := []*ParkedAs{&r.ParkedAs, &r.AlsoParked}
 	for i, part := range parts {
@@ -113,7 +116,6 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *R
 		parked[i] = failed[i].unpublishable() && p.parkEvent(ctx, failed[i]) == nil
 	})
 	results := make(map[string]EventResult, len(failed))
-	var known error
 	for i, f := range failed {
 		results[f.item.EventID] = Pending
 		if parked[i] {
@@ -122,12 +124,9 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure, r *R
 		} else {
 			r.Pending++
 		}
-		if f.unpublishable() {
-			known = cmp.Or(known, f.err)
-		}
 	}
-	if len(failed) > 0 {
-		r.PublishErr = cmp.Or(known, failed[0].err)
+	if i := slices.IndexFunc(failed, failure.unpublishable); len(failed) > 0 {
+		r.PublishErr = failed[max(i, 0)].err
 	}
 	return results
 }

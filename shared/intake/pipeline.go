@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"payhook.example/shared/bus"
@@ -137,19 +136,17 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, by Authenticatio
 	r.EventIDs, r.Deviations = EventIDs{}, deviationsOf(delivery.Events)
 	items, conflicts, err := p.record(ctx, delivery, inv, &r)
 	left := inv.workUntil.Sub(p.opts.Now())
-	var evidence sync.WaitGroup
-	var evidenceErr error // this and the time are the goroutine's until it has ended
-	var evidenceTook int64
-	if err == nil && p.opts.Evidence != nil {
-		evidence.Go(func() {
-			begin := p.opts.Now()
-			evidenceErr = p.storeEvidence(ctx, payload, by, p.publishTime(1, left))
-			evidenceTook = p.since(begin)
-		})
+	stored := make(chan evidence, 1)
+	if err != nil || p.opts.Evidence == nil {
+		stored <- evidence{}
+	} else {
+		go func() { stored <- p.storeEvidence(ctx, payload, by, p.publishTime(1, left)) }()
 	}
 	failed := p.publish(ctx, items, p.publishTime(len(items), left), &r)
-	evidence.Wait()
-	err, r.Steps.Evidence = cmp.Or(err, evidenceErr), evidenceTook
+	of := <-stored
+	if r.Steps.Evidence = of.took; err == nil {
+		err = of.err
+	}
 	// A delivery with another error is sent again. It is parked then: signed again, it would be parked twice.
 	if err == nil {
 		err = p.parkParts(ctx, delivery, conflicts, payload, before, &r)
@@ -171,13 +168,21 @@ func deviationsOf(events []payment.RawEvent) (paths []string) {
 	return paths
 }
 
+// evidence says how many milliseconds the evidence of a delivery took, and why it is not known to be stored.
+type evidence struct {
+	took int64
+	err  error
+}
+
 // storeEvidence stores the proof of a delivery, for at most the given time.
-func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by Authentication, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (p *Pipeline) storeEvidence(ctx context.Context, payload []byte, by Authentication, most time.Duration) evidence {
+	begin := p.opts.Now()
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	accepted := by.prove(proof.Proof{LockDays: p.opts.EvidenceDays}, payload).AsAccepted()
-	if _, _, err := proof.Put(ctx, p.opts.Evidence, accepted); err != nil {
-		return fmt.Errorf("%w: %w", EvidenceUnavailable, err)
+	_, _, err := proof.Put(ctx, p.opts.Evidence, accepted)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", EvidenceUnavailable, err)
 	}
-	return nil
+	return evidence{p.since(begin), err}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"payhook.example/shared/clientcert"
@@ -109,18 +108,10 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 		by.Key.Save(ctx)
 	} else {
 		// At the same time as the events, which do not depend on it.
-		var wg sync.WaitGroup
-		key := by.Key
-		if s := r.mechanisms.Signature; s != nil {
-			wg.Go(func() {
-				key.Save(ctx)
-				s.Keys.RecordSender(ctx, d.SenderIP)
-			})
-		}
+		saved := make(chan keys.Found, 1)
+		go func() { saved <- r.mechanisms.Signature.save(ctx, by.Key, d.SenderIP) }()
 		result = r.pipeline.process(ctx, d.Payload, by, inv, false)
-		wg.Wait()
-		by.Key = key
-		if by.Key.UnusualExponent() {
+		if by.Key = <-saved; by.Key.UnusualExponent() {
 			result.Deviations = append(result.Deviations, "key.e")
 		}
 	}
@@ -149,11 +140,21 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) 
 func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error {
 	var by Authentication
 	err := s.authenticate(ctx, d, now, &by)
-	by.Key.Save(ctx)
-	if err == nil {
-		s.Keys.RecordSender(ctx, d.SenderIP)
+	if err != nil {
+		by.Key.Save(ctx)
+	} else {
+		s.save(ctx, by.Key, d.SenderIP)
 	}
 	return err
+}
+
+// save saves the key and the sender of an authentic webhook, and returns the key. Without a signature, it does nothing.
+func (s *Signature) save(ctx context.Context, key keys.Found, sender netip.Addr) keys.Found {
+	if s != nil {
+		key.Save(ctx)
+		s.Keys.RecordSender(ctx, sender)
+	}
+	return key
 }
 
 // authenticate adds the signature of d and the key that verified it, or with an error, what is known all the same.

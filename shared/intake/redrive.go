@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -117,8 +116,8 @@ func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	left := r.times.workUntil.Sub(r.redriver.pipeline.opts.Now())
 	var published Result
 	failed := append(r.redriver.pipeline.publish(ctx, items, min(r.timeout, left)*3/4, &published), corrupt...)
-	if len(failed) > 0 {
-		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
+	if len(failed) > 0 && r.result.PublishErr == nil {
+		r.result.PublishErr = failed[0].err
 	}
 	r.result.Published += published.Published
 	r.result.Unmarked += published.Unmarked

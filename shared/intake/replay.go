@@ -91,14 +91,18 @@ func (r *Replayer) DismissEvent(ctx context.Context, eventID string, note ledger
 func (r *Replayer) decide(ctx context.Context, eventID string,
 	change func(ledger.Item) ledger.WriteResult) (ledger.Item, error) {
 	item, _, err := r.pipeline.ledger.Find(ctx, eventID)
-	if err == nil || item.Err != nil {
-		err = parkedEvent(&item)
+	if err != nil && item.Err == nil {
+		return item, err
 	}
-	if err == nil {
-		done := change(item)
-		if err = done.Err; err == nil && !done.Done {
-			err = cmp.Or[error](parkedEvent(done.Found), StillPending) // it is parked anew
-		}
+	if err = parkedEvent(&item); err != nil {
+		return item, err
+	}
+	done := change(item)
+	if done.Err != nil || done.Done {
+		return item, done.Err
+	}
+	if err = parkedEvent(done.Found); err == nil {
+		err = StillPending // it is parked anew
 	}
 	return item, err
 }
@@ -252,10 +256,11 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			result.Pending++
 			continue
 		}
-		if problem := s.problem(items[n].EventID); problem == StillPending {
+		switch problem := s.problem(items[n].EventID); {
+		case problem == StillPending:
 			pending = problem
-		} else {
-			unfit = cmp.Or(problem, unfit)
+		case problem != nil:
+			unfit = problem
 		}
 		switch {
 		case content == wire.FirstContent: // nothing is counted, since nothing is written
@@ -268,7 +273,13 @@ func (r *Replayer) decideConflict(ctx context.Context, p proof.Proof, delivery p
 			}
 		}
 	}
-	return result.with(cmp.Or(failed, unfit, pending))
+	switch {
+	case failed != nil:
+		return result.with(failed)
+	case unfit != nil:
+		return result.with(unfit)
+	}
+	return result.with(pending)
 }
 
 // find returns what the ledger has of each item. The ids are those of all items, each once.

@@ -293,7 +293,8 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 			reason = ErrOutOfBudget
 		case l.ends.IsZero() || l.now().Before(l.ends):
 			found, other, err := l.ask(ctx, e)
-			if e = cmp.Or(other, e); other != nil {
+			if other != nil {
+				e = other
 				continue
 			}
 			if reason = err; !errors.Is(err, ErrOutOfBudget) {
@@ -303,8 +304,11 @@ func (l *lookup) search(ctx context.Context) (Found, error) {
 		if reason != nil && (l.tableFailed.Load() || !l.knows(ctx)) {
 			return Found{}, reason
 		}
-		if err := l.wait(ctx, nil, pause*3/4+l.opts.Random(pause/2)); err != nil {
-			return Found{}, cmp.Or(reason, err)
+		switch err := l.wait(ctx, nil, pause*3/4+l.opts.Random(pause/2)); {
+		case err != nil && reason != nil:
+			return Found{}, reason
+		case err != nil:
+			return Found{}, err
 		}
 		pause = min(2*pause, 500*time.Millisecond)
 		if again, err := l.read(ctx); err == nil {
@@ -347,12 +351,14 @@ func (l *lookup) ask(ctx context.Context, e *entry) (Found, *entry, error) {
 	leased.Version, leased.Answer, leased.AskedAs = crand.Text(), None, cmp.Or(e.SentAs, l.sentAs)
 	leased.LeasedUntil = cmp.Or(l.ends, l.now().Add(l.endpoint.timeout))
 	leased.ExpiresAt = latest(e.ExpiresAt, leased.LeasedUntil.Add(kept))
-	var spending sync.WaitGroup
+	paid := make(chan bool, 1)
 	if e.key == nil && !l.paid {
-		spending.Go(func() { l.paid = l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve) })
+		go func() { paid <- l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve) }()
+	} else {
+		paid <- l.paid
 	}
 	other := l.put(ctx, leased, e.Version)
-	spending.Wait()
+	l.paid = <-paid
 	restore := func() {
 		r := e.Record
 		r.ExpiresAt = leased.ExpiresAt

@@ -2,7 +2,6 @@
 package tokenhandler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,7 +66,10 @@ type line struct {
 
 // write writes the line of a run and returns its report.
 func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
-	level, failure := slog.LevelInfo, cmp.Or(err, r.LastFailure)
+	level, failure := slog.LevelInfo, r.LastFailure
+	if err != nil {
+		level, failure = slog.LevelError, err
+	}
 	l := line{Outcome: r.Outcome, Lifetime: r.Lifetime.Round(time.Millisecond).Seconds(), Calls: r.Calls,
 		NextCall: r.NextCall.UTC().Truncate(time.Millisecond), Type: r.UnexpectedType,
 		Unreadable: lambdaruntime.Cause(r.Unreadable), Cause: lambdaruntime.Cause(failure)}
@@ -79,11 +81,8 @@ func (h *Handler) write(ctx context.Context, r token.Report, err error) Report {
 	if r.WritesTooOften {
 		l.Warning = token.ShortLived
 	}
-	if l.Warning+l.Unreadable+l.Type+l.Cause != "" {
+	if err == nil && l.Warning+l.Unreadable+l.Type+l.Cause != "" {
 		level = slog.LevelWarn
-	}
-	if err != nil {
-		level = slog.LevelError
 	}
 	if answer, ok := errors.AsType[*token.EndpointError](failure); ok {
 		l.Status, l.OAuthError = answer.Status, answer.Code

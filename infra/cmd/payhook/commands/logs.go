@@ -269,8 +269,8 @@ func (n notAccepted) id() string { return cmp.Or(strings.ToLower(n.DeliveryID), 
 
 // requestLine is what the command reads of a line of the webhook or the redrive function.
 type requestLine struct {
-	notAccepted                 // of the line's request
-	Msg, Kind            string // Kind is that of what was replayed
+	Request              notAccepted `json:",embed"`
+	Msg, Kind            string      // Kind is that of what was replayed
 	UnverifiedDeliveryID string
 }
 
@@ -279,9 +279,9 @@ type requestLine struct {
 func (l requestLine) accepts() bool {
 	switch l.Msg {
 	case "webhook":
-		return l.Status/100 == 2
+		return l.Request.Status/100 == 2
 	case "replay":
-		return l.Outcome == intake.Accepted.Name &&
+		return l.Request.Outcome == intake.Accepted.Name &&
 			(l.Kind == string(proof.Rejected) || l.Kind == string(proof.Invalid))
 	}
 	return false
@@ -322,9 +322,10 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack, from 
 	requests := map[string]notAccepted{}
 	err := read("webhook", notAcceptedLines, func(e entry, l requestLine) {
 		if l.Msg == "webhook" && !l.accepts() {
-			l.DeliveryID = cmp.Or(l.DeliveryID, l.UnverifiedDeliveryID)
-			l.First, l.Last, l.Count = e.Time, e.Time, 1
-			requests[l.RequestID] = l.notAccepted
+			n := l.Request
+			n.First, n.Last, n.Count = e.Time, e.Time, 1
+			n.DeliveryID = cmp.Or(n.DeliveryID, l.UnverifiedDeliveryID)
+			requests[n.RequestID] = n
 		}
 	})
 	if err != nil {
@@ -350,7 +351,7 @@ func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack, from 
 	}
 
 	leaveOut := func(e entry, l requestLine) {
-		if n, ok := found[strings.ToLower(l.DeliveryID)]; ok && l.accepts() && !e.Time.Before(n.Last) {
+		if n, ok := found[strings.ToLower(l.Request.DeliveryID)]; ok && l.accepts() && !e.Time.Before(n.Last) {
 			delete(found, n.id())
 		}
 	}
