@@ -98,28 +98,16 @@ func Connect(ctx context.Context, t Stack) (*Stack, error) {
 	return d, nil
 }
 
-// Find returns where the deployment is, without its stack, and the place for people.
+const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
+	"AWS_SECRET_ACCESS_KEY; --local uses the local run instead"
+
+// Find returns where the stack is, without what its outputs name, and the place for people. A profile can ask for an
+// MFA code: t.Ask gets it, once for each time the role is assumed.
 func Find(ctx context.Context, t Stack) (d *Stack, place string, err error) {
 	if t.Local {
 		d, err = Running(ctx)
 		return d, "the local run", err
 	}
-	cfg, err := Config(ctx, t)
-	d = &t
-	d.AWS, d.Region, d.Endpoint = cfg, cfg.Region, aws.ToString(cfg.BaseEndpoint)
-	place = d.Region
-	if d.Endpoint != "" {
-		place += " at " + d.Endpoint
-	}
-	return d, place, err
-}
-
-const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
-	"AWS_SECRET_ACCESS_KEY; --local uses the local run instead"
-
-// Config returns the configuration of the SDK for the account and region that are meant,
-// also if t.Local is true. A profile can ask for an MFA code: t.Ask gets it, once for each time the role is assumed.
-func Config(ctx context.Context, t Stack) (aws.Config, error) {
 	// The SDK's warnings, such as that a connection was closed, are not the user's. "" has no effect.
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}), config.WithRegion(t.Region),
 		config.WithSharedConfigProfile(t.Profile), config.WithAPIOptions([]func(*middleware.Stack) error{endSilence}),
@@ -130,16 +118,20 @@ func Config(ctx context.Context, t Stack) (aws.Config, error) {
 			}
 		}))
 	if err != nil {
-		return cfg, fmt.Errorf("AWS configuration: %w", err)
+		return nil, "", fmt.Errorf("AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile, or " +
+		return nil, "", errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile, or " +
 			"--local for the local run")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		return cfg, fmt.Errorf("no AWS credentials: %w\n%s", err, cmp.Or(logIn(cfg), credentialsHint))
+		return nil, "", fmt.Errorf("no AWS credentials: %w\n%s", err, cmp.Or(logIn(cfg), credentialsHint))
 	}
-	return cfg, nil
+	t.AWS, t.Region, t.Endpoint = cfg, cfg.Region, aws.ToString(cfg.BaseEndpoint)
+	if place = t.Region; t.Endpoint != "" {
+		place += " at " + t.Endpoint
+	}
+	return &t, place, nil
 }
 
 // logIn says how to log in again if the credentials are those of a session of a person; "" if they are not.

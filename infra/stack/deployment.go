@@ -122,7 +122,32 @@ func (d *Stack) SetOutputs(outputs map[string]string, id string) error {
 	if id == DefaultID {
 		prefix = ""
 	}
-	if missing := d.fill(outputs, prefix); len(missing) > 0 {
+	var missing []string
+	output := func(name string) string {
+		if outputs[prefix+name] == "" {
+			missing = append(missing, prefix+name)
+		}
+		return outputs[prefix+name]
+	}
+	d.FullName = cmp.Or(outputs[prefix+settings.FullNameOutput], d.StackName)
+	d.WebhookURL, d.Bus = output(settings.WebhookURLOutput), output(settings.EventBusNameOutput)
+	d.LedgerTable, d.KeysTable = output(settings.LedgerTableOutput), output(settings.KeysTableOutput)
+	d.ParkingBucket, d.LargeEventBucket = output(settings.ParkingBucketOutput), output(settings.LargeEventBucketOutput)
+	d.Version = cmp.Or(outputs[prefix+settings.VersionOutput], "unknown")
+	d.EvidenceBucket = outputs[prefix+settings.EvidenceBucketOutput]
+	d.Functions = map[string]string{"webhook": output(settings.WebhookFunctionOutput),
+		"redrive": output(settings.RedriveFunctionOutput)}
+	d.Logs = map[string]string{"webhook": output(settings.WebhookLogsOutput),
+		"redrive": output(settings.RedriveLogsOutput)}
+	// Without both, tokenStore is none.
+	if outputs[prefix+settings.TokenFunctionOutput]+outputs[prefix+settings.CredentialsSecretOutput] != "" {
+		d.CredentialsSecret = output(settings.CredentialsSecretOutput)
+		d.Functions["token"], d.Logs["token"] = output(settings.TokenFunctionOutput), output(settings.TokenLogsOutput)
+		if d.TokenParameter = outputs[prefix+settings.TokenParameterOutput]; d.TokenParameter == "" {
+			d.TokenSecret = output(settings.TokenSecretOutput)
+		}
+	}
+	if len(missing) > 0 {
 		return fmt.Errorf("stack %s has no output %s: it is older than this program; deploy it again", d.StackName,
 			strings.Join(missing, ", "))
 	}
@@ -140,35 +165,6 @@ func idsIn(outputs map[string]string) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// fill sets what the outputs name whose keys begin with a prefix, and returns the keys of the missing ones.
-func (d *Stack) fill(outputs map[string]string, prefix string) (missing []string) {
-	output := func(name string) string {
-		if outputs[prefix+name] == "" {
-			missing = append(missing, prefix+name)
-		}
-		return outputs[prefix+name]
-	}
-	d.FullName = cmp.Or(outputs[prefix+settings.FullNameOutput], d.StackName)
-	d.WebhookURL, d.Bus = output(settings.WebhookURLOutput), output(settings.EventBusNameOutput)
-	d.LedgerTable, d.KeysTable = output(settings.LedgerTableOutput), output(settings.KeysTableOutput)
-	d.ParkingBucket, d.LargeEventBucket = output(settings.ParkingBucketOutput), output(settings.LargeEventBucketOutput)
-	d.Version = cmp.Or(outputs[prefix+settings.VersionOutput], "unknown")
-	d.EvidenceBucket = outputs[prefix+settings.EvidenceBucketOutput]
-	d.Functions = map[string]string{"webhook": output(settings.WebhookFunctionOutput),
-		"redrive": output(settings.RedriveFunctionOutput)}
-	d.Logs = map[string]string{"webhook": output(settings.WebhookLogsOutput),
-		"redrive": output(settings.RedriveLogsOutput)}
-	if outputs[prefix+settings.TokenFunctionOutput]+outputs[prefix+settings.CredentialsSecretOutput] == "" {
-		return missing // tokenStore is none
-	}
-	d.CredentialsSecret = output(settings.CredentialsSecretOutput)
-	d.Functions["token"], d.Logs["token"] = output(settings.TokenFunctionOutput), output(settings.TokenLogsOutput)
-	if d.TokenParameter = outputs[prefix+settings.TokenParameterOutput]; d.TokenParameter == "" {
-		d.TokenSecret = output(settings.TokenSecretOutput)
-	}
-	return missing
 }
 
 // KeepsToken reports whether Payhook keeps an access token.

@@ -45,13 +45,11 @@ func (p *program) decideCommand(verb, short string) *cobra.Command {
 			if len(names) == 0 || err != nil {
 				return err
 			}
-			if err := d.check(names); err != nil {
-				return err
+			if err = d.check(names); err == nil && !d.yes {
+				err = p.confirm(ctx, s, d, names)
 			}
-			if !d.yes {
-				if err := p.confirm(ctx, s, d, names); err != nil {
-					return err
-				}
+			if err != nil {
+				return err
 			}
 			return p.decide(ctx, s, d, names)
 		}),

@@ -130,11 +130,8 @@ func hasEvidence(d *stack.Stack) error {
 	return nil
 }
 
-// readKeys reads the JWKs in a folder; nil for none.
+// readKeys reads the JWKs in a folder.
 func readKeys(folder string) (all []*rsa.PublicKey, err error) {
-	if folder == "" {
-		return nil, nil
-	}
 	files, err := os.ReadDir(folder)
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(folder, file.Name()))

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -203,12 +202,9 @@ func write(p *cli.Program, folder, id string, o Object) error {
 		return stack.Quote(filepath.Join(folder, id+ending))
 	}
 	if r := o.Proof; o.signer != nil {
-		der, err := x509.MarshalPKIXPublicKey(o.signer)
-		if err != nil {
-			return err
-		}
-		sig, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(r.Signature, "="))
-		if err != nil {
+		der, errKey := x509.MarshalPKIXPublicKey(o.signer)
+		sig, errSignature := base64.RawURLEncoding.DecodeString(strings.TrimRight(r.Signature, "="))
+		if err := errors.Join(errKey, errSignature); err != nil {
 			return err
 		}
 		commands = fmt.Sprintln("openssl dgst -sha256 -verify",
@@ -220,19 +216,12 @@ func write(p *cli.Program, folder, id string, o Object) error {
 		commands += fmt.Sprintln("openssl verify -purpose sslclient -attime", c.AcceptedAt.Unix(), "-CAfile", chain,
 			chain)
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for name, content := range files {
-		if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
-			return err
+	for name, content := range files { // that of the proof was compared with its content
+		name = filepath.Join(folder, name)
+		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
+			err = os.WriteFile(name, content, 0o600)
 		}
-		if err := root.WriteFile(name, content, 0o600); err != nil {
+		if err != nil {
 			return err
 		}
 	}

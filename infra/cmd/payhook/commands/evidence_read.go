@@ -243,9 +243,9 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 			n++
 		}
 		if storedUpTo.IsZero() || slices.ContainsFunc(versions[:n], wanted) {
-			for i, why := range unexpected(versions[:n], time.Now()) {
-				versions[i].unexpected = why
-				got(versions[i])
+			judge(versions[:n], time.Now())
+			for _, o := range versions[:n] {
+				got(o)
 			}
 		}
 		versions = versions[n:]
@@ -256,28 +256,27 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 // recoverable is for how long S3 keeps a record under a delete marker: infra/payhook/stores.go.
 const recoverable = 30 * 24 * time.Hour
 
-// unexpected returns why each version of one object should not be there, the latest first; "" if it should. All but the
-// latest should not, and neither should delete markers.
+// judge says of each version of one object, the latest first, why it should not be there. All but the latest should
+// not, and neither should delete markers.
 //
 // At the end of the retention, a lifecycle rule of the bucket adds a delete marker. S3 deletes the record later, and
 // then the marker (AWS, "Expiring objects" in the S3 User Guide). Such a marker is not before the end of the record's
 // lock.
-func unexpected(versions []Object, now time.Time) []string {
-	why := make([]string, len(versions))
-	records := slices.DeleteFunc(slices.Clone(versions), func(o Object) bool { return o.Deleted })
-	for i, o := range versions {
-		locked := func(r Object) bool { return r.lockedUntil.IsZero() || o.StoredAt.Before(r.lockedUntil) }
+func judge(versions []Object, now time.Time) {
+	proofs := slices.DeleteFunc(slices.Clone(versions), func(o Object) bool { return o.Deleted })
+	for i := range versions {
+		o := &versions[i]
+		locked := func(p Object) bool { return p.lockedUntil.IsZero() || o.StoredAt.Before(p.lockedUntil) }
 		switch {
-		case !o.Deleted && o.id != records[0].id:
-			why[i] = "a later version of the object exists"
+		case !o.Deleted && o.id != proofs[0].id:
+			o.unexpected = "a later version of the object exists"
 		case !o.Deleted:
-		case len(records) == 0 && now.Sub(o.StoredAt) < recoverable:
-			why[i] = "it is a delete marker, and there is no record"
-		case slices.ContainsFunc(records, locked):
-			why[i] = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
+		case len(proofs) == 0 && now.Sub(o.StoredAt) < recoverable:
+			o.unexpected = "it is a delete marker, and there is no record"
+		case slices.ContainsFunc(proofs, locked):
+			o.unexpected = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
 		}
 	}
-	return why
 }
 
 // read reads and verifies a version. The error is that of S3.

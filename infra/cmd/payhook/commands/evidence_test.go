@@ -119,7 +119,7 @@ func TestVerifyCounts(t *testing.T) {
 	}
 	damaged := []string{forged.Name(), odd(cut), odd(nil), odd(encoded(t, one))}
 	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
-	trusted := folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
+	trusted := "--keys " + folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
 		folder, keys string
 		counts       [4]int // verified, damaged, not signed, key unknown
@@ -134,7 +134,7 @@ func TestVerifyCounts(t *testing.T) {
 		"not signed, with keys": {intact, trusted, [4]int{1, 0, 1, 0}, []string{mtls}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, stderr, status := w.proofs("verify", "--json", test.folder, "--keys", test.keys)
+			out, stderr, status := w.proofs(strings.Fields("verify --json " + test.folder + " " + test.keys)...)
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			var problems []string
 			for _, line := range lines[:len(lines)-1] {

@@ -76,10 +76,10 @@ type cachedKey struct {
 	UnknownSince time.Time `json:"unknownSince,omitzero"` // when the service first called it unknown
 	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	// With an id:
-	URL     string      `json:"url,omitempty"`
-	Answer  string      `json:"answer,omitempty"` // of the URL, now
-	Next    string      `json:"next,omitempty"`   // what to do after it
-	Dropped *proof.Note `json:"dropped,omitempty"`
+	URL     string     `json:"url,omitempty"`
+	Answer  string     `json:"answer,omitempty"` // of the URL, now
+	Next    string     `json:"next,omitempty"`   // what to do after it
+	Dropped proof.Note `json:"dropped,omitzero"`
 }
 
 // allKeys shows every key, and what the redrive function reports. If it does not, the keys are shown.
@@ -136,7 +136,9 @@ func (p *program) key(ctx context.Context, s *connected, id string, d dropping, 
 		switch returned = err == nil; {
 		case status.Status == http.StatusUnauthorized && conf.KeyEndpointAuth == settings.BearerToken:
 			shown.Answer = "401: the service does not accept the token"
-			shown.Next = "refresh the token: " + p.refreshToken(s)
+			// alarms.txt and events/README.md have this command as well.
+			shown.Next = `refresh the token: echo '{"refresh":true}' | ` + p.AWS("lambda invoke --function-name "+
+				stack.Quote(s.Functions["token"])+" --payload fileb:///dev/stdin /dev/stdout")
 		case err != nil:
 			shown.Answer = lambdaruntime.Cause(err)
 		case keys.Thumbprint(key) == shown.Thumbprint:
@@ -161,16 +163,10 @@ func (p *program) key(ctx context.Context, s *connected, id string, d dropping, 
 	if err := s.keys.Delete(ctx, canonical); err != nil {
 		return err
 	}
-	shown.Dropped = &proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
+	shown.Dropped = proof.Note{By: s.caller(ctx), At: p.Now().UTC(), Reason: d.reason}
 	fmt.Fprintln(p.Err, "a running function keeps its own copy of a key until it is deployed again, or keyMaxAge, and "+
 		"can store it again")
 	return p.Show(shown)
-}
-
-// refreshToken returns the command that replaces the access token, which alarms.txt and events/README.md have as well.
-func (p *program) refreshToken(s *connected) string {
-	return `echo '{"refresh":true}' | ` + p.AWS("lambda invoke --function-name "+
-		stack.Quote(s.Functions["token"])+" --payload fileb:///dev/stdin /dev/stdout")
 }
 
 // shownKey returns what is shown of a key and its record; nil for none.

@@ -84,19 +84,22 @@ func (o *logsOptions) run(ctx context.Context, d *stack.Stack, named []string) e
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(entries, o.shows) {
+	if entries = slices.DeleteFunc(entries, o.hides); len(entries) == 0 {
 		fmt.Fprintf(o.p.Err, "nothing was logged in the last %s; --since goes further back\n", cli.Readable(o.since))
 	}
 	return o.show(entries)
 }
 
-func (o *logsOptions) shows(e entry) bool { return o.p.JSON || o.all || !e.routine() }
+// routine matches what Lambda writes for every invocation. REPORT has a status if the invocation does not end well:
+// https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
+var routine = regexp.MustCompile(`^(?:(?:START|END|REPORT) RequestId:|INIT_START )`)
+
+func (o *logsOptions) hides(e entry) bool {
+	return !o.p.JSON && !o.all && routine.MatchString(e.Text) && !strings.Contains(e.Text, "\tStatus:")
+}
 
 func (o *logsOptions) show(entries []entry) error {
-	for _, e := range entries {
-		if !o.shows(e) {
-			continue
-		}
+	for _, e := range slices.DeleteFunc(entries, o.hides) {
 		if err := o.write(e); err != nil {
 			return err
 		}
@@ -133,14 +136,6 @@ func (o *logsOptions) write(e entry) error {
 		return err
 	}
 	return o.p.WriteLine(members)
-}
-
-// routine reports whether the entry is one that Lambda writes for every invocation that ends well. REPORT has a status
-// if it does not: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
-func (e entry) routine() bool {
-	begins := func(text string) bool { return strings.HasPrefix(e.Text, text) }
-	return slices.ContainsFunc([]string{"START RequestId:", "END RequestId:", "INIT_START "}, begins) ||
-		begins("REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
 }
 
 type entry struct {

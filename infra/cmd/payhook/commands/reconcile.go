@@ -47,20 +47,18 @@ func byUrgency(a, b finding) int {
 
 // identifier is what the ids of a list are.
 type identifier struct {
-	name   string // in sections 2.2, 2.3 and 2.5 of the interface
-	isUUID bool
-	of     func(payment.Identifiers) []string // nil for those that every delivery must have
+	name string                             // in sections 2.2, 2.3 and 2.5 of the interface
+	of   func(payment.Identifiers) []string // nil for those that every delivery must have, which are UUIDs
 }
 
 const eventID = "eventId"
 
 var identifiers = []identifier{
-	{name: eventID, isUUID: true},
-	{name: "deliveryId", isUUID: true},
-	{name: "paymentRequestId", of: func(i payment.Identifiers) []string { return []string{i.PaymentRequestID} }},
-	{name: "paymentEndToEndId", of: func(i payment.Identifiers) []string { return []string{i.PaymentEndToEndID} }},
-	{name: "svcUniquePaymentId", of: func(i payment.Identifiers) []string { return []string{i.SvcUniquePaymentID} }},
-	{name: "svcPostingIds", of: func(i payment.Identifiers) []string { return i.SvcPostingIDs }},
+	{eventID, nil}, {"deliveryId", nil},
+	{"paymentRequestId", func(i payment.Identifiers) []string { return []string{i.PaymentRequestID} }},
+	{"paymentEndToEndId", func(i payment.Identifiers) []string { return []string{i.PaymentEndToEndID} }},
+	{"svcUniquePaymentId", func(i payment.Identifiers) []string { return []string{i.SvcUniquePaymentID} }},
+	{"svcPostingIds", func(i payment.Identifiers) []string { return i.SvcPostingIDs }},
 }
 
 // hides reports whether an event with a deviation at that path has an unreadable identifier.
@@ -409,11 +407,11 @@ func (r *reconciler) parse(row []string, column int) (string, error) {
 		return "", errors.New("has several columns: for CSV, name that of the id with --column")
 	case id == "":
 		return "", errors.New("the id is empty")
-	case r.by.isUUID && !payment.IsUUID(id):
-		return "", fmt.Errorf("%.60q is not a UUID, which %s is", id, r.by.name)
-	case r.by.isUUID:
-		return strings.ToLower(id), nil
-	default:
+	case r.by.of != nil:
 		return id, nil
+	case !payment.IsUUID(id):
+		return "", fmt.Errorf("%.60q is not a UUID, which %s is", id, r.by.name)
+	default:
+		return strings.ToLower(id), nil
 	}
 }

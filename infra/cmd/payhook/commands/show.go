@@ -75,8 +75,8 @@ type stored struct {
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
 
-	Note     *proof.Note `json:"note,omitempty"`
-	Contents []contents  `json:"contents,omitempty"` // of a conflict
+	Note     proof.Note `json:"note,omitzero"`
+	Contents []contents `json:"contents,omitempty"` // of a conflict
 }
 
 func (p *program) showStored(ctx context.Context, s *connected, name string, payloadOnly bool) error {
@@ -98,15 +98,12 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 		return err
 	}
 	sum := sha256.Sum256(parked.Payload)
-	shown := stored{Name: name, State: state, Proof: parked, PayloadBytes: len(parked.Payload),
+	shown := stored{Name: name, State: state, Note: note, Proof: parked, PayloadBytes: len(parked.Payload),
 		PayloadSHA256: hex.EncodeToString(sum[:])}
 	if r := parked.Request; r != nil { // the payload may not be stored
 		shown.PayloadBytes, shown.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
 	}
 	shown.Payload = nil
-	if state != proof.Open {
-		shown.Note = &note
-	}
 	if shown.Contents, err = p.compare(ctx, s, parked); err != nil {
 		return err
 	}
@@ -138,7 +135,7 @@ type eventState struct {
 	LargeEventEnds time.Time    `json:"largeEventEnds,omitzero"`
 	ExpiresAt      time.Time    `json:"expiresAt,omitzero"`
 	SHA256         string       `json:"sha256,omitempty"`
-	Note           *proof.Note  `json:"note,omitempty"`   // the last one
+	Note           proof.Note   `json:"note,omitzero"`    // the last one
 	Parked         []listed     `json:"parked,omitempty"` // deliveries
 }
 
@@ -149,16 +146,12 @@ const (
 )
 
 func eventOf(item ledger.Item) eventState {
-	e := eventState{
-		EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,
+	e := eventState{EventID: item.EventID, State: item.State, Cause: item.Cause, Problem: item.Problem,
 		DeliveryID: item.DeliveryID, RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt,
 		EventTimestamp: item.EventTimestamp, LeasedUntil: item.LeasedUntil, ParkedAt: item.ParkedAt,
 		Attempts: item.Attempts, Large: item.Large,
 		ExpiresAt: item.ExpiresAt, SHA256: hex.EncodeToString(item.Digest[:]),
-	}
-	if d := item.Note; !d.At.IsZero() {
-		e.Note = &proof.Note{By: d.By, At: d.At, Reason: d.Reason}
-	}
+		Note: proof.Note{By: item.Note.By, At: item.Note.At, Reason: item.Note.Reason}}
 	if item.Err != nil {
 		e.State, e.Cause = damagedItem, lambdaruntime.Cause(item.Err)
 	}

@@ -165,7 +165,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 		hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, "dismissed", "sent again", callerARN)
 	out, _ = w.expect(0, "parked", "show", name, "--json")
 	want := stored{Name: name, State: "dismissed", Proof: p, PayloadBytes: 17,
-		PayloadSHA256: hex.EncodeToString(sum[:]), Note: &note}
+		PayloadSHA256: hex.EncodeToString(sum[:]), Note: note}
 	want.Payload = nil
 	if diff := cmp.Diff(want, documents[stored](t, out)[0]); diff != "" {
 		t.Error(diff)
@@ -223,7 +223,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		EventID: e.EventID, State: "published", DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
 		PublishedAt: noon, EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond),
 		ExpiresAt: noon.Add(30 * 24 * time.Hour), SHA256: hex.EncodeToString(e.Digest[:]),
-		Note:   &proof.Note{By: "ann", At: noon, Reason: "why not"},
+		Note:   proof.Note{By: "ann", At: noon, Reason: "why not"},
 		Parked: []listed{{Time: noon, Kind: "conflict", State: "replayed", Name: conflict}},
 	}
 	if diff := cmp.Diff(want, documents[eventState](t, out)[0]); diff != "" {

@@ -119,17 +119,14 @@ func (d *screen) show(ctx context.Context) error {
 		}
 		h.Checks = append(h.Checks, checks...)
 	}
-	in := func(is condition) bool {
-		return slices.ContainsFunc(h.Checks, func(c check) bool { return c.Condition == is })
+	worst := ok
+	for _, c := range h.Checks {
+		if worst == ok || c.Condition == needsAttention {
+			worst = c.Condition
+		}
 	}
-	verdict := "healthy"
-	switch {
-	case in(needsAttention):
-		verdict = "NOT HEALTHY"
-	case in(notMeasured):
-		verdict = "UNKNOWN"
-	}
-	h.Healthy, h.Oldest = verdict == "healthy", d.oldest
+	verdict := map[condition]string{ok: "healthy", needsAttention: "NOT HEALTHY", notMeasured: "UNKNOWN"}[worst]
+	h.Healthy, h.Oldest = worst == ok, d.oldest
 	var err error
 	if p.JSON {
 		err = p.PrintJSON(h)

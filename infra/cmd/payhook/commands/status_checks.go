@@ -191,13 +191,10 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 		return nil, err
 	}
 	for _, item := range first {
-		w := waiting{RecordedAt: item.RecordedAt, LeasedUntil: item.LeasedUntil, Attempts: item.Attempts,
-			EventID: item.EventID, DeliveryID: item.DeliveryID}
-		if item.Err != nil {
-			w.Cause = lambdaruntime.Cause(item.Err)
-		}
 		if item.Err != nil || item.Attempts > 0 || now.After(item.LeasedUntil) {
-			d.oldest = append(d.oldest, w)
+			d.oldest = append(d.oldest, waiting{RecordedAt: item.RecordedAt, LeasedUntil: item.LeasedUntil,
+				Attempts: item.Attempts, EventID: item.EventID, DeliveryID: item.DeliveryID,
+				Cause: lambdaruntime.Cause(item.Err)})
 		}
 	}
 	all := slices.Concat(first, index[min(len(index), mostListed):])
