@@ -121,8 +121,9 @@ func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T)
 	forged := r.sent(w, paymenttest.Delivery(paymenttest.Event()))
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	either := [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}}
-	for _, r.failed = range either {
-		for _, r.withdrawn = range either {
+	for _, failed := range either {
+		for _, withdrawn := range either {
+			r.failed, r.withdrawn = failed, withdrawn
 			got := w.receive(t.Context(), forged).By.Key
 			if got.TableFailed != (r.failed[0] || r.failed[1]) || got.Withdrawn != (r.withdrawn[0] || r.withdrawn[1]) {
 				t.Errorf("%v, %v: failed %t, withdrawn %t", r.failed, r.withdrawn, got.TableFailed, got.Withdrawn)

@@ -130,3 +130,15 @@ func WithCertificates(t testing.TB, authentication string, ca *paymenttest.CA) m
 	env["PAYHOOK_AUTHENTICATION"] = authentication
 	return env
 }
+
+// RunEffects runs the tests of the effects of all settings that a function reads, by their keys.
+func RunEffects(t *testing.T, function string, effects map[string]func(*testing.T)) {
+	for _, s := range settings.ReadBy(function) {
+		effect := effects[s.Key]
+		if effect == nil {
+			t.Errorf("no test covers the effect of %s", s.Key)
+			continue
+		}
+		t.Run(s.Key, effect)
+	}
+}

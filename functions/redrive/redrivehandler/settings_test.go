@@ -122,13 +122,4 @@ var effects = map[string]func(t *testing.T){
 		func(c *wire.Certificates) []string { return c.Subjects }),
 }
 
-func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range settings.ReadBy("redrive") {
-		effect := effects[s.Key]
-		if effect == nil {
-			t.Errorf("no test covers the effect of %s", s.Key)
-			continue
-		}
-		t.Run(s.Key, effect)
-	}
-}
+func TestEverySettingHasItsEffect(t *testing.T) { functiontest.RunEffects(t, "redrive", effects) }

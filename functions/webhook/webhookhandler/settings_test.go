@@ -144,13 +144,4 @@ func keyIsFetched(t *testing.T) {
 	})
 }
 
-func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range settings.ReadBy("webhook") {
-		effect := effects[s.Key]
-		if effect == nil {
-			t.Errorf("no test covers the effect of %s", s.Key)
-			continue
-		}
-		t.Run(s.Key, effect)
-	}
-}
+func TestEverySettingHasItsEffect(t *testing.T) { functiontest.RunEffects(t, "webhook", effects) }
