@@ -58,29 +58,24 @@ func (p *Payhook) stores(made constructs.IConstruct) {
 // key. Call it after everything else is created.
 //
 // What is encrypted depends on the policies that allow the use of the key, so that a deployment that changes the key
-// allows its use first. It keeps the policies of the earlier key until everything has the new one (see
-// namePoliciesByContent).
+// allows its use first. It keeps the policies of the earlier key until everything has the new one (see nameByContent).
 func (p *Payhook) allowKeyUse(shared bool) {
 	if p.key == nil {
 		return
 	}
-	key, sids := p.key.KeyArn(), "" // what makes the ids of statements unique in the policy of the key
+	key, unique := p.key.KeyArn(), "" // what makes the ids of statements unique in the policy of the key
 	if shared {
-		sids = lettersAndDigits(p.conf.StackName())
+		unique = lettersAndDigits(p.conf.StackName())
 	}
 	p.customerKeys = append(p.customerKeys, key)
-	p.allowServices(p.key, sids)
+	p.allowServices(p.key, unique)
 	p.output("EncryptionKey", "the key that encrypts the stored data", key)
 
 	if p.conf.TokenStore == settings.InParameter {
 		p.token.AddEnvironment(jsii.String(settings.TokenKeyEnv), key, nil)
 	}
-	roles := p.functionRoles()
-	for _, s := range p.scheduled() {
-		roles = append(roles, s.scheduleRole)
-	}
-	for _, role := range roles {
-		policy := role.allowKey("Keys", key)
+	for _, role := range p.roles() {
+		policy := p.newPolicy(role, "Keys", role.useOfKey(key)...)
 		for _, resource := range p.stored {
 			resource.Node().AddDependency(policy)
 		}
@@ -98,8 +93,7 @@ func (p *Payhook) UseKey(key awskms.IKey) {
 	awscdk.Annotations_Of(p).AcknowledgeWarning(jsii.String("payhook:"+useKeyWarning), nil)
 	p.customerKeys = append(p.customerKeys, key.KeyArn())
 	for _, role := range p.functionRoles() {
-		policy := role.allowKey("Key"+*key.Node().Addr(), key.KeyArn())
-		p.nameByContent(policy.Node().DefaultChild().(awsiam.CfnPolicy))
+		p.newPolicy(role, "Key"+*key.Node().Addr(), role.useOfKey(key.KeyArn())...)
 	}
 }
 
@@ -128,11 +122,11 @@ func keyActions(action string) (service string, actions []string) {
 	return service, actions
 }
 
-// allowKey lets the role use a customer managed key as its other permissions need, by a policy with that id. The policy
-// refers to nothing of the stack but the key: tables and others depend on it. So it names the services through which
-// the role uses the key, and not the tables. What the role reads and writes through these is limited by its other
+// useOfKey returns the permissions to use a customer managed key as the other permissions of the role need. They refer
+// to nothing of the stack but the key: tables and others depend on their policy. So they name the services through
+// which the role uses the key, and not the tables. What the role reads and writes through these is limited by its other
 // permissions.
-func (r *role) allowKey(id string, key *string) awsiam.Policy {
+func (r *role) useOfKey(key *string) (statements []awsiam.PolicyStatement) {
 	services := map[string][]string{} // by actions on the key
 	for _, action := range r.actions {
 		service, actions := keyActions(action)
@@ -143,11 +137,10 @@ func (r *role) allowKey(id string, key *string) awsiam.Policy {
 			}
 		}
 	}
-	var statements []awsiam.PolicyStatement
 	for _, action := range slices.Sorted(maps.Keys(services)) {
 		statements = append(statements, useOf([]*string{key}, services[action], nil, action))
 	}
-	return awsiam.NewPolicy(r.Role, &id, &awsiam.PolicyProps{Roles: &[]awsiam.IRole{r.Role}, Statements: &statements})
+	return statements
 }
 
 // useOf returns the permission to use keys through services, and only with an encryption context if that is not nil.
@@ -179,9 +172,9 @@ func (p *Payhook) grantUse(grantee awsiam.IGrantable, service, key string, value
 
 // allowServices adds the statements that three services need to the policy of the key. If that is of another app, they
 // are printed, as JSON, for a person to add them before the deployment.
-func (p *Payhook) allowServices(key awskms.IKey, sids string) {
+func (p *Payhook) allowServices(key awskms.IKey, unique string) {
 	var statements []awsiam.PolicyStatement
-	for _, s := range p.keyStatements(key, sids) {
+	for _, s := range p.keyStatements(key, unique) {
 		if added := key.AddToResourcePolicy(s, jsii.Bool(true)); !*added.StatementAdded {
 			statements = append(statements, s)
 		}
@@ -199,7 +192,7 @@ func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 // principal. The policy also needs a statement that lets IAM policies of the account give access to the key. They refer
 // to no resource of the stack, because these need the key first, and for a key that is given by its ARN not even to the
 // stack's account and Region, so that a person can add them before the deployment.
-func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicyStatement {
+func (p *Payhook) keyStatements(key awskms.IKey, unique string) (statements []awsiam.PolicyStatement) {
 	stack := awscdk.Stack_Of(p)
 	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
 	if arn := *key.KeyArn(); !*awscdk.Token_IsUnresolved(arn) { // of this account and Region
@@ -217,53 +210,51 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 			ArnFormat: format,
 		})
 	}
-	allowed := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
-		return statement(sid+sids, service, actions, []*string{jsii.String("*")}, conditions) // the key itself
-	}
-	fromHere := map[string]any{"aws:SourceAccount": account}
+	fromHere := map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": account}}
 	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
 	busName, operator := "*", "StringLike"
 	if p.ownsBus() {
 		busName, operator = p.conf.EventBusName, "StringEquals"
 	}
 	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
-	statements := []awsiam.PolicyStatement{
+	for _, s := range []struct {
+		sid, service string // for whom
+		needed       bool
+		actions      []string
+		conditions   map[string]any
+	}{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service" in the CloudWatch Logs User
 		// Guide. Of the principals here, only that of CloudWatch Logs has the Region and the suffix of the partition,
 		// amazonaws.com.cn in China (Default.servicePrincipal in package region-info of the CDK). CloudFormation
 		// chooses the names of the log groups, which begin with that of the stack.
-		allowed("LogsOfThisStack", "logs."+*region+"."+*suffix,
-			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
-			map[string]any{"ArnLike": map[string]any{
-				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *topStack(p).StackName()+"-*",
-					awscdk.ArnFormat_COLON_RESOURCE_NAME),
-			}}),
+		{sid: "LogsOfThisStack", service: "logs." + *region + "." + *suffix, needed: true,
+			actions: []string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*",
+				"kms:DescribeKey"},
+			conditions: map[string]any{"ArnLike": map[string]any{"kms:EncryptionContext:aws:logs:arn": arn("logs",
+				"log-group", *topStack(p).StackName()+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME)}}},
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon SNS topic?".
-		allowed("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
-			map[string]any{"StringEquals": fromHere}),
-	}
-	if p.ownsBus() {
-		statements = append(statements,
-			// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
-			// EventBridge User Guide. EventBridge calls DescribeKey without a context.
-			allowed("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
-				map[string]any{"StringEquals": fromHere}),
-			allowed("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
-				map[string]any{"StringEquals": map[string]any{
-					"aws:SourceAccount": account,
-					eventBridgeContext:  bus,
-				}}))
-	}
-	if p.conf.ArchiveRetention > 0 {
+		{sid: "AlarmsOfThisAccount", service: "cloudwatch.amazonaws.com", needed: true,
+			actions: []string{"kms:Decrypt", "kms:GenerateDataKey*"}, conditions: fromHere},
+		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
+		// EventBridge User Guide. EventBridge calls DescribeKey without a context.
+		{sid: "EventBridgeLooksAtTheKey", service: "events.amazonaws.com", needed: p.ownsBus(),
+			actions: []string{"kms:DescribeKey"}, conditions: fromHere},
+		{sid: "BusOfThisStack", service: "events.amazonaws.com", needed: p.ownsBus(),
+			actions: []string{"kms:Decrypt", "kms:GenerateDataKey"}, conditions: map[string]any{
+				"StringEquals": map[string]any{"aws:SourceAccount": account, eventBridgeContext: bus}}},
 		// AWS documents these actions, and no other condition than on the context. For the value of the context, the
 		// text says the ARN of the archive, and the example has the ARN of the bus
 		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). Both name the account,
 		// so no other account can use the key.
-		statements = append(statements, allowed("ArchiveOfThisStack", "events.amazonaws.com",
-			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
-			map[string]any{operator: map[string]any{eventBridgeContext: []*string{
-				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
-			}}}))
+		{sid: "ArchiveOfThisStack", service: "events.amazonaws.com", needed: p.conf.ArchiveRetention > 0,
+			actions: []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
+			conditions: map[string]any{operator: map[string]any{eventBridgeContext: []*string{
+				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME)}}}},
+	} {
+		if s.needed {
+			theKey := []*string{jsii.String("*")}
+			statements = append(statements, statement(s.sid+unique, s.service, s.actions, theKey, s.conditions))
+		}
 	}
 	return statements
 }

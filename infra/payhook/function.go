@@ -97,7 +97,7 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 	alias := awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{AliasName: jsii.String(aliasName),
 		Version: made.CurrentVersion(), Description: jsii.String("The version in use")})
 	f := function{made, alias, role, logs}
-	f.connect(p.conf)
+	p.connect(f)
 	role.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
 }
@@ -107,19 +107,18 @@ func (p *Payhook) newFunction(scope constructs.Construct, options functionOption
 // (https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html). The condition denies them to the code of the
 // function: Lambda's own calls of EC2 have no source function
 // (https://docs.aws.amazon.com/lambda/latest/dg/permissions-source-function-arn.html).
-func (f function) connect(conf settings.Settings) {
+func (p *Payhook) connect(f function) {
+	conf := p.conf
 	if len(conf.SubnetIDs) == 0 {
 		explain(f.Function, "CKV_AWS_117")
 		return
 	}
 	f.Node().DefaultChild().(awslambda.CfnFunction).SetVpcConfig(&awslambda.CfnFunction_VpcConfigProperty{
 		SubnetIds: jsii.Strings(conf.SubnetIDs...), SecurityGroupIds: jsii.Strings(conf.SecurityGroupIDs...)})
-	awsiam.NewPolicy(f.role.Role, jsii.String("Network"), &awsiam.PolicyProps{
-		Roles: &[]awsiam.IRole{f.role.Role},
-		Statements: &[]awsiam.PolicyStatement{statement("", "", []string{"ec2:AssignPrivateIpAddresses",
-			"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
-			"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"}, []*string{jsii.String("*")},
-			map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}})}})
+	p.newPolicy(f.role, "Network", statement("", "", []string{"ec2:AssignPrivateIpAddresses",
+		"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
+		"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"}, []*string{jsii.String("*")},
+		map[string]any{"Null": map[string]any{"lambda:SourceFunctionArn": "true"}}))
 }
 
 // role is a role that can do what allow adds.
@@ -149,10 +148,27 @@ func (r *role) allow(actions []string, resources ...*string) {
 	r.AddToPolicy(statement("", "", actions, resources, conditions))
 }
 
+// newPolicy creates a policy of a role beside that of allow.
+func (p *Payhook) newPolicy(r *role, id string, statements ...awsiam.PolicyStatement) awsiam.Policy {
+	policy := awsiam.NewPolicy(r.Role, &id, &awsiam.PolicyProps{Statements: &statements})
+	policy.AttachToRole(r.Role)
+	p.nameByContent(policy)
+	return policy
+}
+
 func (p *Payhook) functionRoles() []*role {
 	roles := []*role{p.webhook.role}
 	for _, s := range p.scheduled() {
 		roles = append(roles, s.role)
+	}
+	return roles
+}
+
+// roles returns the roles of the functions and of the schedules.
+func (p *Payhook) roles() []*role {
+	roles := p.functionRoles()
+	for _, s := range p.scheduled() {
+		roles = append(roles, s.scheduleRole)
 	}
 	return roles
 }
@@ -228,12 +244,12 @@ const aliasName = "live"
 // invokedAs returns the qualified name of the function.
 func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }
 
-// namePoliciesByContent gives each policy of a role a name that depends on its permissions, so that no deployment
-// changes a policy in use. A function depends on its policies: a new one is created before the function is updated.
-// CloudFormation deletes the one that it replaces in UPDATE_COMPLETE_CLEANUP_IN_PROGRESS, after all updates, and so
-// after the alias has moved, also by CodeDeploy
-// (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The version in use keeps the permissions
-// that a setting takes away. A rollback deletes the new policy only. Call it after everything else is created.
+// nameByContent gives a policy of a role a name that depends on its permissions, so that no deployment changes a policy
+// in use. A function depends on its policies: a new one is created before the function is updated. CloudFormation
+// deletes the one that it replaces in UPDATE_COMPLETE_CLEANUP_IN_PROGRESS, after all updates, and so after the alias
+// has moved, also by CodeDeploy (https://repost.aws/knowledge-center/cloudformation-stack-cleanup-stuck). The version
+// in use keeps the permissions that a setting takes away. A rollback deletes the new policy only. Call it when the
+// policy has all its statements.
 //
 // An invocation of the old version can run a little longer than its policy exists. IAM is
 // eventually consistent, in both directions (https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html).
@@ -241,19 +257,11 @@ func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + "
 // Meanwhile, a role has both policies. IAM allows 10,240 characters for all inline policies of a
 // role (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). The largest
 // role here has less than 4,000, with the longest names.
-func (p *Payhook) namePoliciesByContent() {
-	for _, resource := range p.resources() {
-		if policy, ok := resource.(awsiam.CfnPolicy); ok {
-			p.nameByContent(policy)
-		}
-	}
-}
-
-func (p *Payhook) nameByContent(policy awsiam.CfnPolicy) {
-	stack := awscdk.Stack_Of(p)
+func (p *Payhook) nameByContent(policy constructs.IConstruct) {
+	stack, made := awscdk.Stack_Of(p), policy.Node().DefaultChild().(awsiam.CfnPolicy)
 	// A bus with another name is another bus, to which a policy refers in the same way.
-	content := toJSON([]any{p.conf.EventBusName, stack.Resolve(policy.PolicyDocument())})
+	content := toJSON([]any{p.conf.EventBusName, stack.Resolve(made.PolicyDocument())})
 	sum := sha256.Sum256([]byte(content))
 	// The CDK takes the logical id as the name of the policy.
-	policy.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(policy), sum[:4]))
+	made.OverrideLogicalId(jsii.Sprintf("%s%X", *stack.GetLogicalId(made), sum[:4]))
 }

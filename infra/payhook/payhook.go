@@ -116,7 +116,9 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.protectBus()
 	p.newAlarms(props.AlarmTopic)
 	p.allowKeyUse(props.EncryptionKey != nil)
-	p.namePoliciesByContent()
+	for _, role := range p.roles() { // they have all permissions now
+		p.nameByContent(role.Node().FindChild(jsii.String("DefaultPolicy")))
+	}
 	p.newOutputs(p.newDashboard())
 	p.warn(props)
 	if conf.Local() {
