@@ -445,20 +445,25 @@ func (p path) job(attempts, retries int, injections ...injection) job {
 	}
 }
 
-// skips reports whether the n-th of many histories is left out: the race detector makes a history ten times as long, so
-// that one of so many is played with it.
-func skips(n, every int) bool { return raceEnabled && n%every != 0 }
+// short reports whether a sample of the histories is played: with -short, or the race detector.
+func short() bool { return testing.Short() || slower > 1 }
+
+// skips reports whether the n-th of many histories is left out, where a sample has one of so many.
+func skips(n, every int) bool { return short() && n%(every*slower) != 0 }
 
 // sweep plays every path once with each of these faults of each call. A set has the attempts of the client and the
 // retries of the sender.
 func sweep(t *testing.T, sets [][2]int, every int, faults func(seen) []injection) (sum counts) {
 	prepare(t)
 	total := 0
-	for _, p := range paths() {
+	for n, p := range paths() {
 		t.Run(p.name, func(t *testing.T) {
 			var c pool
 			c.all(t, func(hand func(job)) {
-				for _, set := range sets {
+				for i, set := range sets {
+					if slower > 1 && i != n%len(sets) {
+						continue
+					}
 					w, counted, calls := p.bubble(t, set[0], set[1])
 					if len(w.facts.violations) > 0 {
 						t.Fatalf("without a fault: %v\n%s", counted, w)
@@ -509,7 +514,7 @@ func TestNoPairOfFaultsLosesAnEvent(t *testing.T) {
 			every := cmp.Or(p.every, 97)
 			if *allPairs {
 				every = 1
-			} else if raceEnabled {
+			} else if short() {
 				every *= 4
 			}
 			// pairs plays pairs with one first fault.

@@ -265,7 +265,7 @@ func (k keyFaults) fault(w *world, c *call) fault {
 func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 	prepare(t)
 	n := uint64(300)
-	if raceEnabled {
+	if short() {
 		n = 20
 	}
 	var c pool

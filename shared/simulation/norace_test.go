@@ -2,4 +2,4 @@
 
 package simulation
 
-const raceEnabled = false
+const slower = 1
