@@ -306,18 +306,18 @@ func (s *Subject) evidence() []Check {
 	since := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15")
 	twice, id := encoded(paymenttest.Encode(paymenttest.Event()))
 	large, _ := encoded(paymenttest.Noted(paymenttest.Event(), 2_000_000))
-	records := 2
+	proofs := 2
 	if !s.usesSignature() {
-		records = 1 // both are the same request
+		proofs = 1 // both are the same request
 	}
 	return []Check{
 		send("a webhook", twice, s.accepted(1, 0), Released),
 		send("it again, signed again", twice, s.accepted(0, 1)),
-		call("each request has a record", 0, Fields{"lines": records, "deliveryId": id},
+		call("each request has a proof", 0, Fields{"lines": proofs, "deliveryId": id},
 			"evidence", "find", id, "--from", since),
 		send("an event of 2 MB", large, s.accepted(1, 0), Released),
-		call("all records verify", 0, Fields{"damaged": 0, "versions": 0}, "evidence", "verify"),
-		{What: "S3 rejects the deletion of a record, and one without a checksum", Do: s.locked,
+		call("all proofs verify", 0, Fields{"damaged": 0, "versions": 0}, "evidence", "verify"),
+		{What: "S3 rejects the deletion of a proof, and one without a checksum", Do: s.locked,
 			Want: Seen{Fields: Fields{"deleted": false, "written": false}}},
 	}
 }

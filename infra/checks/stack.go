@@ -150,7 +150,7 @@ func (s *Subject) latest(e payment.Event) func(context.Context) (Seen, error) {
 func (s *Subject) locked(ctx context.Context) (Seen, error) {
 	all, err := s.Stack.S3().ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &s.Stack.EvidenceBucket})
 	if err == nil && len(all.Versions) == 0 {
-		err = errors.New("there is no record")
+		err = errors.New("there is no proof")
 	}
 	if err != nil {
 		return Seen{}, err

@@ -50,7 +50,7 @@ func Quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// Connect finds the deployment at a place and reads the outputs of its stack. Errors say what to do.
+// Connect finds the stack at a place and reads its outputs. Errors say what to do.
 func Connect(ctx context.Context, t Stack) (*Stack, error) {
 	d, place, err := Find(ctx, t)
 	if err != nil {

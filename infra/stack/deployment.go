@@ -175,7 +175,7 @@ func (d *Stack) Token() *token.Reader {
 	return token.NewReader(tokenstore.Source(d.AWS, d.TokenParameter, d.TokenSecret))
 }
 
-// Setting returns the text of a setting in the local run, and its default for another deployment.
+// Setting returns the text of a setting in the local run, and its default for another stack.
 func (d *Stack) Setting(key string) string { return settings.TextOf(d.Settings, key) }
 
 // S3 returns a client.

@@ -81,11 +81,11 @@ func TestProgressIsShown(t *testing.T) {
 		now = now.Add(2 * time.Second)
 		return now
 	}}
-	progress := p.Counter("record", "records")
+	progress := p.Counter("proof", "proofs")
 	for range 5 {
 		progress(1000)
 	}
-	if want := "2000 records read\n4000 records read\n"; stderr.String() != want {
+	if want := "2000 proofs read\n4000 proofs read\n"; stderr.String() != want {
 		t.Errorf("%s, want %s", &stderr, want)
 	}
 }

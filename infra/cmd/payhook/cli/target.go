@@ -59,7 +59,7 @@ func (p *Program) Connect(ctx context.Context) (*stack.Stack, error) {
 	return d, err
 }
 
-// OnStack returns what a command does with the deployment that is meant. An error of do comes from AWS, unless
+// OnStack returns what a command does with the stack that is meant. An error of do comes from AWS, unless
 // [Unreachable] knows another cause.
 func (p *Program) OnStack(do func(context.Context, *stack.Stack, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -85,7 +85,7 @@ func (p *Program) AWS(command string) string {
 	return "aws " + command + at.Flags()
 }
 
-// NoTargetFlags returns an error of usage if a flag chooses the deployment of a command
+// NoTargetFlags returns an error of usage if a flag chooses the stack of a command
 // that is always for this machine, except for those that it takes.
 func NoTargetFlags(cmd *cobra.Command, takes ...string) error {
 	for _, name := range []string{"local", "stack", "id", "region", "profile"} {

@@ -129,7 +129,7 @@ func (p *program) first(ctx context.Context, s *connected, c proof.Content) (con
 // have the time of the signature.
 const near = 15 * time.Minute
 
-// inEvidence returns the first content of an event in conflict and the name of the record that has it; nil for none.
+// inEvidence returns the first content of an event in conflict and the name of the proof that has it; nil for none.
 func (s *connected) inEvidence(ctx context.Context, c proof.Content) (string, []byte, error) {
 	if c.First.RecordedAt.IsZero() {
 		return "", nil, nil
@@ -142,11 +142,11 @@ func (s *connected) inEvidence(ctx context.Context, c proof.Content) (string, []
 		if n, err := proof.ParseName(o.Key); err != nil || !strings.EqualFold(n.ID, c.First.DeliveryID) {
 			continue
 		}
-		record, err := proof.Get(ctx, s.evidence, o.Key)
+		p, err := proof.Get(ctx, s.evidence, o.Key)
 		if err != nil {
 			return "", nil, err
 		}
-		if event := eventIn(record.Payload, c.First.Digest); event != nil {
+		if event := eventIn(p.Payload, c.First.Digest); event != nil {
 			return o.Key, event, nil
 		}
 	}

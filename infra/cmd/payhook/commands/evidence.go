@@ -22,7 +22,7 @@ import (
 )
 
 func (p *program) evidenceCommand() *cobra.Command {
-	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
+	return cli.Group("evidence", "Verify and find the proofs of accepted deliveries",
 		verifyCommand(p.Program), p.findCommand())
 }
 
@@ -30,7 +30,7 @@ func verifyCommand(p *cli.Program) *cobra.Command {
 	var known []*rsa.PublicKey
 	cmd := &cobra.Command{
 		Use:   "verify [s3://BUCKET/PREFIX|FOLDER]",
-		Short: "Verify records",
+		Short: "Verify proofs",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return verify(cmd.Context(), p, known, append(args, "")[0])
@@ -50,7 +50,7 @@ type tally struct {
 	Versions   int `json:"versions"`
 }
 
-// add counts a record and returns what is wrong with it. Without known keys, every signer is good.
+// add counts a proof and returns what is wrong with it. Without known keys, every signer is good.
 func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
 	switch {
 	case o.Deleted:
@@ -71,10 +71,10 @@ func (n *tally) add(o Object, known []*rsa.PublicKey) (problem string) {
 	return ""
 }
 
-// verify verifies the records in a bucket or a folder; "" for the bucket of the stack.
+// verify verifies the proofs in a bucket or a folder; "" for the bucket of the stack.
 func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where string) error {
 	var n tally
-	count := p.Counter("record", "records")
+	count := p.Counter("proof", "proofs")
 	got := func(o Object) {
 		count(1)
 		if o.unexpected != "" {
@@ -101,7 +101,7 @@ func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where s
 		return err
 	}
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
-		return fmt.Errorf("there is no record in %s", where)
+		return fmt.Errorf("there is no proof in %s", where)
 	}
 	return attention(p.ShowLine(n), n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0)
 }

@@ -31,7 +31,7 @@ func (p *program) findCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "find EVENT_ID|DELIVERY_ID",
-		Short: "Find the records of an event or a delivery",
+		Short: "Find the proofs of an event or a delivery",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cli.OneArg("EVENT_ID or DELIVERY_ID")(cmd, args); err != nil {
 				return err
@@ -49,7 +49,7 @@ func (p *program) findCommand() *cobra.Command {
 		}),
 	}
 	in.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&out, "out", "", "the new `folder` into which the record is written, and what OpenSSL needs")
+	cmd.Flags().StringVar(&out, "out", "", "the new `folder` into which the proof is written, and what OpenSSL needs")
 	return cmd
 }
 
@@ -57,7 +57,7 @@ func (p *program) findCommand() *cobra.Command {
 // recorded again when it was replayed.
 const longest = 31 * 24 * time.Hour
 
-// around returns where the records of an event are. The time of a record is that of the service's clock, or of
+// around returns where the proofs of an event are. The time of a proof is that of the service's clock, or of
 // another event of the delivery. When S3 stored it is the time of the recording.
 func around(ctx context.Context, s *connected, id string) (in Section, err error) {
 	item, known, err := ledger.Find(ctx, s.ledger, id, false)
@@ -76,7 +76,7 @@ func around(ctx context.Context, s *connected, id string) (in Section, err error
 
 type found struct {
 	StoredAt time.Time `json:"storedAt"` // by S3
-	// These are empty if the record does not verify. None has a text that somebody could choose.
+	// These are empty if the proof does not verify. None has a text that somebody could choose.
 	DeliveryID string    `json:"deliveryId,omitempty"`
 	SignedAt   time.Time `json:"signedAt,omitzero"`
 	KeyID      string    `json:"keyId,omitempty"`
@@ -94,7 +94,7 @@ func find(ctx context.Context, p *cli.Program, s *connected, id string, in Secti
 		}
 	}
 	var all []Object
-	problems, count := 0, p.Counter("record", "records")
+	problems, count := 0, p.Counter("proof", "proofs")
 	if err := Scan(ctx, s.S3(), s.EvidenceBucket, in, func(o Object) {
 		count(1)
 		if has(o.Proof, id) {
@@ -108,7 +108,7 @@ func find(ctx context.Context, p *cli.Program, s *connected, id string, in Secti
 		return err
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(p.Err, "no record of %s has a time %s; --from and --to choose another time\n", id, in)
+		fmt.Fprintf(p.Err, "no proof of %s has a time %s; --from and --to choose another time\n", id, in)
 		return cli.ErrAttention
 	}
 	slices.SortStableFunc(all, func(a, b Object) int {
@@ -128,7 +128,7 @@ func find(ctx context.Context, p *cli.Program, s *connected, id string, in Secti
 	}
 	for _, difference := range differences(all, id) {
 		problems++
-		fmt.Fprintln(p.Err, "the records differ in", difference)
+		fmt.Fprintln(p.Err, "the proofs differ in", difference)
 	}
 	fmt.Fprintf(p.Err, "searched %s; later deliveries: --from and --to\n", in)
 	if folder != "" && all[0].Err == nil {
@@ -139,7 +139,7 @@ func find(ctx context.Context, p *cli.Program, s *connected, id string, in Secti
 	return attention(nil, problems > 0)
 }
 
-// rank orders records: signed, not signed, not verified.
+// rank orders proofs: signed, not signed, not verified.
 func rank(o Object) int {
 	switch {
 	case o.Err != nil:
@@ -150,13 +150,13 @@ func rank(o Object) int {
 	return 0
 }
 
-// has reports whether a record is of the delivery or has the event of an id.
+// has reports whether a proof is of the delivery or has the event of an id.
 func has(r proof.Proof, id string) bool {
 	return strings.EqualFold(r.DeliveryID, id) ||
 		slices.ContainsFunc(r.EventIDs, func(text string) bool { return strings.EqualFold(text, id) })
 }
 
-// differences returns in what the records that verify differ.
+// differences returns in what the proofs that verify differ.
 func differences(all []Object, id string) (in []string) {
 	contents, signers := map[string]bool{}, map[string]bool{}
 	for _, o := range all {
@@ -186,7 +186,7 @@ func differences(all []Object, id string) (in []string) {
 	return in
 }
 
-// write writes a record that verifies to its own path below a folder, and what OpenSSL verifies beside it. It prints
+// write writes a proof that verifies to its own path below a folder, and what OpenSSL verifies beside it. It prints
 // the commands for OpenSSL.
 func write(p *cli.Program, folder, id string, o Object) error {
 	text, err := o.Proof.Encode()
@@ -225,7 +225,7 @@ func write(p *cli.Program, folder, id string, o Object) error {
 			return err
 		}
 	}
-	fmt.Fprintf(p.Err, "%s has the first record, with payment data; this verifies it with OpenSSL:\n%s", folder,
+	fmt.Fprintf(p.Err, "%s has the first proof, with payment data; this verifies it with OpenSSL:\n%s", folder,
 		commands)
 	return nil
 }

@@ -34,7 +34,7 @@ type Object struct {
 	StoredAt time.Time // as S3 says: the time of acceptance
 	Deleted  bool      // it is a delete marker, without a proof
 	Proof    proof.Proof
-	Err      error // it is not a record that verifies
+	Err      error // it is not a proof that verifies
 
 	signer      *rsa.PublicKey // of the proof; nil for none
 	unexpected  string         // why the version should not be there; "" for the only one
@@ -42,7 +42,7 @@ type Object struct {
 	lockedUntil time.Time      // zero if it is not known
 }
 
-// verify verifies the text of an object, and compares its key with the name of the record.
+// verify verifies the text of an object, and compares its key with the name of the proof.
 func (o *Object) verify(text []byte, key string) {
 	if o.Proof, o.Err = proof.Decode(text); o.Err == nil {
 		o.signer, o.Err = o.Proof.Verify()
@@ -63,7 +63,7 @@ type Section struct {
 	storedUpTo time.Time // what S3 stored later is not read; zero for no limit
 }
 
-// ahead is how far a signed timestamp, and so the hour of a record, can be ahead: the longest timestampTolerance.
+// ahead is how far a signed timestamp, and so the hour of a proof, can be ahead: the longest timestampTolerance.
 const ahead = 24 * time.Hour
 
 const hourFormat = "2006-01-02T15"
@@ -83,7 +83,7 @@ func (s *Section) Flags(f *pflag.FlagSet) {
 			return err
 		}
 	}
-	f.Func("from", "the first `hour` of the records (UTC), as in 2026-01-31T22, or the first day", hour(&s.From, 0))
+	f.Func("from", "the first `hour` of the proofs (UTC), as in 2026-01-31T22, or the first day", hour(&s.From, 0))
 	f.Func("to", "the last `hour` or day (default: now)", hour(&s.To, 23*time.Hour))
 }
 
@@ -110,7 +110,7 @@ func (s Section) String() string {
 
 // Scan calls got for each version of the objects in a section of a bucket, in the order of their keys, the latest
 // version of an object first, and for each delete marker. So neither a later version nor a delete marker hides a
-// record.
+// proof.
 func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got func(Object)) error {
 	folders := []string{in.Prefix}
 	if !in.From.IsZero() { // each setting of evidence that there was has a folder
@@ -253,14 +253,14 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 	return nil
 }
 
-// recoverable is for how long S3 keeps a record under a delete marker: infra/payhook/stores.go.
+// recoverable is for how long S3 keeps a proof under a delete marker: infra/payhook/stores.go.
 const recoverable = 30 * 24 * time.Hour
 
 // judge says of each version of one object, the latest first, why it should not be there. All but the latest should
 // not, and neither should delete markers.
 //
-// At the end of the retention, a lifecycle rule of the bucket adds a delete marker. S3 deletes the record later, and
-// then the marker (AWS, "Expiring objects" in the S3 User Guide). Such a marker is not before the end of the record's
+// At the end of the retention, a lifecycle rule of the bucket adds a delete marker. S3 deletes the proof later, and
+// then the marker (AWS, "Expiring objects" in the S3 User Guide). Such a marker is not before the end of the proof's
 // lock.
 func judge(versions []Object, now time.Time) {
 	proofs := slices.DeleteFunc(slices.Clone(versions), func(o Object) bool { return o.Deleted })
@@ -272,9 +272,9 @@ func judge(versions []Object, now time.Time) {
 			o.unexpected = "a later version of the object exists"
 		case !o.Deleted:
 		case len(proofs) == 0 && now.Sub(o.StoredAt) < recoverable:
-			o.unexpected = "it is a delete marker, and there is no record"
+			o.unexpected = "it is a delete marker, and there is no proof"
 		case slices.ContainsFunc(proofs, locked):
-			o.unexpected = "it is a delete marker, and the record is locked, or s3:GetObjectRetention is missing"
+			o.unexpected = "it is a delete marker, and the proof is locked, or s3:GetObjectRetention is missing"
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (o *Object) read(ctx context.Context, client *s3.Client, bucket string) err
 	return nil
 }
 
-// readFiles calls got for each file of a record in a folder and below. The folder is a copy of a bucket, or a part of
+// readFiles calls got for each file of a proof in a folder and below. The folder is a copy of a bucket, or a part of
 // one: the path of a file ends with the key of its object.
 func readFiles(ctx context.Context, folder string, got func(Object)) error {
 	root, err := os.OpenRoot(folder)

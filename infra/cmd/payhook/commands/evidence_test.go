@@ -40,13 +40,13 @@ var (
 	authority = sync.OnceValue(func() *paymenttest.CA { return paymenttest.NewCA("CA") })
 )
 
-// signed returns a record of a payload.
+// signed returns a proof of a payload.
 func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) proof.Proof {
 	t.Helper()
 	return signedAs(t, with, payload, signature.FormatTime(at), with.ID)
 }
 
-// signedAs returns a record with any timestamp and key id.
+// signedAs returns a proof with any timestamp and key id.
 func signedAs(t testing.TB, with paymenttest.Key, payload []byte, timestamp, keyID string) proof.Proof {
 	t.Helper()
 	p := proof.Proof{Payload: payload, Timestamp: timestamp, KeyID: keyID, LockDays: 2562,
@@ -167,7 +167,7 @@ func TestWhatCannotBeVerified(t *testing.T) {
 		args   []string
 		status int
 	}{
-		"there is no record in":  {[]string{t.TempDir()}, cli.StatusFailed},
+		"there is no proof in":   {[]string{t.TempDir()}, cli.StatusFailed},
 		"no such file":           {[]string{filepath.Join(files, "missing")}, cli.StatusFailed},
 		"there is no file in":    {[]string{files, "--keys", t.TempDir()}, cli.StatusUsage},
 		"one: not the requested": {[]string{files, "--keys", files}, cli.StatusUsage},
@@ -203,30 +203,30 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	name := all[2].Name()
 	for title, test := range map[string]struct {
-		further                     map[string][]byte
-		verified, damaged, versions int
-		message                     string
+		further map[string][]byte
+		counts  [3]int // verified, damaged, versions
+		message string
 	}{
-		"one each":           {nil, 5, 0, 0, ""},
-		"a second, the same": {map[string][]byte{name + "?2": encoded(t, all[2])}, 6, 0, 1, "?versionId=1"},
-		"a second, damaged":  {map[string][]byte{name + "?2": []byte("x")}, 5, 1, 1, "?versionId=2"},
-		"a delete marker": {map[string][]byte{at(name, lockEnd.Add(-time.Second)): nil}, 5, 0, 1,
-			"Z\",\"error\":\"it is a delete marker, and the record is locked"},
-		"the end of the retention": {map[string][]byte{at(name, lockEnd): nil}, 5, 0, 0, ""},
+		"one each":           {nil, [3]int{5, 0, 0}, ""},
+		"a second, the same": {map[string][]byte{name + "?2": encoded(t, all[2])}, [3]int{6, 0, 1}, "?versionId=1"},
+		"a second, damaged":  {map[string][]byte{name + "?2": []byte("x")}, [3]int{5, 1, 1}, "?versionId=2"},
+		"a delete marker": {map[string][]byte{at(name, lockEnd.Add(-time.Second)): nil}, [3]int{5, 0, 1},
+			"Z\",\"error\":\"it is a delete marker, and the proof is locked"},
+		"the end of the retention": {map[string][]byte{at(name, lockEnd): nil}, [3]int{5, 0, 0}, ""},
 		"a lock that is not known": {map[string][]byte{at(other.Name(), lockEnd): nil,
-			other.Name() + "?unknown": encoded(t, other)}, 6, 0, 1, "s3:GetObjectRetention is missing"},
-		"a deleted record": {map[string][]byte{at(ended, time.Now().Add(-29*24*time.Hour)): nil}, 5, 0, 1,
-			"there is no record"},
-		"an ended record": {map[string][]byte{at(ended, time.Now().Add(-31*24*time.Hour)): nil}, 5, 0, 0, ""},
-		"another name":    {map[string][]byte{ended + "?1": encoded(t, other)}, 5, 1, 0, "the name"},
-		"the checksum":    {map[string][]byte{other.Name() + "?bad": encoded(t, other)}, 5, 1, 0, "checksum"},
+			other.Name() + "?unknown": encoded(t, other)}, [3]int{6, 0, 1}, "s3:GetObjectRetention is missing"},
+		"a deleted proof": {map[string][]byte{at(ended, time.Now().Add(-29*24*time.Hour)): nil}, [3]int{5, 0, 1},
+			"there is no proof"},
+		"an ended proof": {map[string][]byte{at(ended, time.Now().Add(-31*24*time.Hour)): nil}, [3]int{5, 0, 0}, ""},
+		"another name":   {map[string][]byte{ended + "?1": encoded(t, other)}, [3]int{5, 1, 0}, "the name"},
+		"the checksum":   {map[string][]byte{other.Name() + "?bad": encoded(t, other)}, [3]int{5, 1, 0}, "checksum"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			changed := maps.Clone(b)
 			maps.Copy(changed, test.further)
 			w := served(t, changed)
 			counts := fmt.Sprintf(`{"verified":%d,"damaged":%d,"notSigned":0,"keyUnknown":0,"versions":%d}`,
-				test.verified, test.damaged, test.versions)
+				test.counts[0], test.counts[1], test.counts[2])
 			for _, args := range [][]string{{"s3://evidence-1/accepted/2562/2026/01/"}, nil} {
 				out, stderr, status := w.proofs(append([]string{"verify", "--json"}, args...)...)
 				if (status != 0) != (test.message != "") || !strings.Contains(out, counts) ||
@@ -239,7 +239,7 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	w := served(t, b)
 	_, stderr, status := w.proofs("verify", "s3://evidence-1/accepted/2562/2027")
 	if status != cli.StatusFailed ||
-		!strings.Contains(stderr, "there is no record in s3://evidence-1/accepted/2562/2027") {
+		!strings.Contains(stderr, "there is no proof in s3://evidence-1/accepted/2562/2027") {
 		t.Errorf("%d, %s", status, stderr)
 	}
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -268,12 +268,12 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"in upper case":                      {item(when, when), strings.ToUpper(id), 0, ""},
 		"the service sent it late":           {item(when.Add(time.Hour), when.Add(-day)), id, 0, ""},
 		"parked and replayed ten days later": {item(when.Add(10*day), when.Add(-time.Minute)), id, 0, ""},
-		"recorded long after the event":      {item(when.Add(40*day), when), id, 1, "no record of"},
+		"recorded long after the event":      {item(when.Add(40*day), when), id, 1, "no proof of"},
 		"recorded three hours later":         {item(when.Add(3*time.Hour), when.Add(3*time.Hour)), id, 1, "--from"},
 		"expired":                            {nil, id, cli.StatusUsage, "--from and --to"},
 		"a range of days":                    {nil, id + " --from 2026-01-30 --to 2026-01-31", 0, ""},
 		"a range of hours":                   {nil, id + " --from 2026-01-31T12 --to 2026-01-31T12", 0, ""},
-		"the hour before":                    {nil, id + " --from 2026-01-31T10 --to 2026-01-31T11", 1, "no record"},
+		"the hour before":                    {nil, id + " --from 2026-01-31T10 --to 2026-01-31T11", 1, "no proof"},
 		"a clock that is ahead":              {nil, ahead.DeliveryID + " --from 2026-01-31T12", 0, ""},
 		"a deliveryId":                       {nil, r.DeliveryID + " --from 2026-01-31 --to 2026-02-01", 0, ""},
 	} {
@@ -294,8 +294,8 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 	}
 }
 
-// The time of a record is that of its latest event. What S3 stored later is not read.
-func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
+// The time of a proof is that of its latest event. What S3 stored later is not read.
+func TestTheProofOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now, later := paymenttest.Event(), paymenttest.Event()
 	now.EventTimestamp, later.EventTimestamp = when.Add(10*time.Hour), when.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
@@ -319,7 +319,7 @@ func TestTheRecordOfAnEventThatIsAheadIsFound(t *testing.T) {
 	}
 }
 
-func TestAllRecordsOfAnEventAreFound(t *testing.T) {
+func TestAllProofsOfAnEventAreFound(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventTimestamp = when.Add(-time.Second)
 	first := signed(t, key(), paymenttest.Delivery(event), when)
@@ -353,8 +353,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 		"a forged one":            {also(forged), 1, certain, "differ in the bytes"},
 		"a damaged one":           {bucket{bad: damaged}, 1, one + "\ndoes not verify", ""},
 		"a delete marker":         {bucket{first.Name() + "?2": nil}, 1, one, "it is a delete marker"},
-		"an ended record":         {bucket{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0, one, ""},
-		"not a record":            {bucket{bad: []byte("a\x1b[2J")}, 1, one, "damaged"},
+		"an ended proof":          {bucket{first.Name() + "?" + lockEnd.Format(time.RFC3339): nil}, 0, one, ""},
+		"not a proof":             {bucket{bad: []byte("a\x1b[2J")}, 1, one, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := also(first)
@@ -375,8 +375,8 @@ func TestAllRecordsOfAnEventAreFound(t *testing.T) {
 	}
 }
 
-// The page describes each member of a record, in the order of the members.
-func TestTheMembersOfARecordAreDocumented(t *testing.T) {
+// The page describes each member of a proof, in the order of the members.
+func TestTheMembersOfAProofAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../EVIDENCE.md")
 	if err != nil {
 		t.Fatal(err)
@@ -403,8 +403,8 @@ func TestTheMembersOfARecordAreDocumented(t *testing.T) {
 	}
 }
 
-// The printed commands verify the record with OpenSSL, and evidence verify the folder.
-func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
+// The printed commands verify the proof with OpenSSL, and evidence verify the folder.
+func TestOpenSSLVerifiesTheFoundProof(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is not installed: the commands that payhook evidence find prints were not tried")
 	}
@@ -437,7 +437,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			// A folder of any name.
 			const out = "it's $(touch pwned) é"
 			text, stderr, status := w.proofs("find", id, "--from", at, "--to", at, "--out", out)
-			if status != 0 || !strings.Contains(stderr, out+" has the first record, with payment data") ||
+			if status != 0 || !strings.Contains(stderr, out+" has the first proof, with payment data") ||
 				strings.Contains(stderr, "/accepted/") {
 				t.Fatalf("%d, %s%s", status, text, stderr)
 			}
@@ -495,7 +495,7 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 }
 
 // Whoever can write into the bucket chooses names and texts.
-func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
+func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventTimestamp = when
 	id := event.EventID
@@ -534,7 +534,7 @@ func TestNoTextOfARecordIsRunOrPrinted(t *testing.T) {
 		b["accepted/"+odd+"?1"] = encoded(t, good)
 		b[odd+"?1"] = nil
 	}
-	// Without the records above, one verifies whose texts were chosen as well.
+	// Without the proofs above, one verifies whose texts were chosen as well.
 	chosen := signedAs(t, key(), payload, "x;touch pwned;$(touch pwned)\u00e9", key().ID)
 	one := bucket{chosen.Name() + "?1": encoded(t, chosen)}
 	others := folder(t, map[string][]byte{"a": otherKey().JWK()})
@@ -643,8 +643,8 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	}
 }
 
-// What was in the folder could be taken for a part of the record.
-func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
+// What was in the folder could be taken for a part of the proof.
+func TestAProofIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
 	w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
 	used, empty := folder(t, map[string][]byte{"a": nil}), t.TempDir()
@@ -667,8 +667,8 @@ func TestARecordIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
 	}
 }
 
-// A shorter or longer setting gives the next records another folder.
-func TestTheRecordsOfEverySettingAreFound(t *testing.T) {
+// A shorter or longer setting gives the next proofs another folder.
+func TestTheProofsOfEverySettingAreFound(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventTimestamp = when
 	b := bucket{}

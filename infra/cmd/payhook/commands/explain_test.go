@@ -142,7 +142,7 @@ const (
 		`"c1f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d61","amount":1250.00,"eventTimestamp":"2026-01-31T11:59:58.000Z"}]}`
 )
 
-// call is a webhook and the deployment that rejects it. A test changes one thing.
+// call is a webhook and the stack that rejects it. A test changes one thing.
 type call struct {
 	t       *testing.T
 	request request

@@ -106,35 +106,35 @@ func (w *world) service(jwk []byte) {
 func TestDroppedKeyIsDeleted(t *testing.T) {
 	id, other, jwk := key().ID, uuid.New().String(), key().JWK()
 	for name, test := range map[string]struct {
-		id     string // as given
+		call   string // the id, and flags
 		serves []byte
-		flags  string
-		answer string // of the person
 		status int
 		says   string
 	}{
-		"confirmed":       {id, jwk, "", "y\n", 0, "the same key"},
-		"upper case":      {strings.ToUpper(id), jwk, "--yes", "", 0, "the same key"},
-		"without hyphens": {strings.ReplaceAll(id, "-", ""), jwk, "--yes", "", 0, ""},
-		"refused":         {id, jwk, "", "n\n", cli.StatusUsage, "Drop the key " + id + " in stack Payhook (nowhere)?"},
-		"withdrawn":       {id, nil, "--yes", "", cli.StatusUsage, "Nothing was dropped; --force"},
-		"forced":          {id, nil, "--yes --force", "", 0, "unknown key to the service"},
+		"confirmed":       {id, jwk, 0, "the same key"},
+		"upper case":      {strings.ToUpper(id) + " --yes", jwk, 0, "the same key"},
+		"without hyphens": {strings.ReplaceAll(id, "-", "") + " --yes", jwk, 0, ""},
+		"refused":         {id, jwk, cli.StatusUsage, "Drop the key " + id + " in stack Payhook (nowhere)?"},
+		"withdrawn":       {id + " --yes", nil, cli.StatusUsage, "Nothing was dropped; --force"},
+		"forced":          {id + " --yes --force", nil, 0, "unknown key to the service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.terminal, w.answer = true, strings.NewReader(test.answer)
+			if w.terminal, w.answer = true, strings.NewReader("n\n"); test.status == 0 {
+				w.answer = strings.NewReader("y\n")
+			}
 			w.cache(id, jwk, time.Minute, 0)
 			w.cache(other, nil, time.Minute, 0)
 			w.service(test.serves)
-			call := append([]string{"keys", test.id, "--drop", "--reason", "it was replaced"},
-				strings.Fields(test.flags)...)
+			call := append([]string{"keys", "--drop", "--reason", "it was replaced"}, strings.Fields(test.call)...)
 			out, err := w.expect(test.status, call...)
 			w.contains(out+err, test.says)
 			left, failed := w.keys.Records(t.Context())
 			if dropped := test.status == 0; failed != nil || (len(left) == 1) != dropped {
 				t.Errorf("%v is left, %v", left, failed)
 			} else if dropped {
-				w.contains(out, "dropped.by      "+callerARN, "dropped.reason  it was replaced", "/v1/keys/"+test.id)
+				w.contains(out, "dropped.by      "+callerARN, "dropped.reason  it was replaced",
+					"/v1/keys/"+strings.Fields(test.call)[0])
 				w.contains(err, "a running function keeps its own copy")
 				w.expect(cli.StatusFailed, call...)
 			}

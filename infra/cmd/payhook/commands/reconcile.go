@@ -122,10 +122,10 @@ type reconciler struct {
 	events  map[string][]string    // the eventIds of each id in the list
 	items   map[string]ledger.Item // by eventId
 	window  time.Duration          // the longest, by the setting and the items
-	times   map[string]time.Time   // of the first record of an event
+	times   map[string]time.Time   // of the first proof of an event
 	parked  map[string][]string    // names by the ids that they concern
 	decided map[string]proof.Decision
-	unread  int  // records of the evidence
+	unread  int  // proofs of the evidence
 	damaged bool // a parked delivery
 }
 
@@ -206,7 +206,7 @@ func (r *reconciler) add(id, event string) {
 }
 
 func (r *reconciler) loadEvidence(ctx context.Context) error {
-	count := r.p.Counter("record", "records")
+	count := r.p.Counter("proof", "proofs")
 	err := Scan(ctx, r.s.S3(), r.s.EvidenceBucket, r.in, func(o Object) {
 		count(1)
 		if o.Deleted {
@@ -238,7 +238,7 @@ func (r *reconciler) loadEvidence(ctx context.Context) error {
 	})
 	if r.unread > 0 {
 		fmt.Fprintf(r.p.Err, "%s not read, or without a readable %s: payhook evidence verify\n",
-			cli.Counted(r.unread, "record", "records"), r.by.name)
+			cli.Counted(r.unread, "proof", "proofs"), r.by.name)
 	}
 	return err
 }

@@ -30,14 +30,14 @@ func (w *world) record(s ledger.State, window time.Duration) payment.Event {
 	return e
 }
 
-// accepted returns the record of a delivery with events, which was signed at noon.
+// accepted returns the proof of a delivery with events, which was signed at noon.
 func accepted(t *testing.T, events ...payment.Event) proof.Proof {
 	return signed(t, key(), paymenttest.Delivery(events...), noon)
 }
 
-// add adds records that S3 stored so long before noon.
-func (b bucket) add(t *testing.T, age time.Duration, records ...proof.Proof) bucket {
-	for _, p := range records {
+// add adds proofs that S3 stored so long before noon.
+func (b bucket) add(t *testing.T, age time.Duration, all ...proof.Proof) bucket {
+	for _, p := range all {
 		b[p.Name()+"?"+noon.Add(-age).Format(time.RFC3339)] = encoded(t, p)
 	}
 	return b
@@ -144,8 +144,8 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 	}
 }
 
-// Other events of the same payment may be in a record that was not read, or whose identifier has another type.
-func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
+// Other events of the same payment may be in a proof that was not read, or whose identifier has another type.
+func TestAProofThatCannotBeReadIsAFailure(t *testing.T) {
 	w := served(t, nil)
 	event := w.record(ledger.Published, month)
 	w.bucket = bucket{}.add(t, time.Hour, accepted(t, event))
@@ -167,7 +167,7 @@ func TestARecordThatCannotBeReadIsAFailure(t *testing.T) {
 		w.bucket = bucket{}.add(t, time.Hour, signed(t, key(), payload, noon))
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
 			_, said, _ := w.reconcile("P-7", by(field)...)
-			if got := strings.Contains(said, "1 record not read, or without a readable "+field); got !=
+			if got := strings.Contains(said, "1 proof not read, or without a readable "+field); got !=
 				(unread == field || unread == "every") {
 				t.Errorf("%s: %s", data, said)
 			}
@@ -221,7 +221,7 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		{"paymentRequestId", "another", recent, missing},
 		{"eventId", lost.EventIDs[0], aged, older},
 		{"eventId", lost.EventIDs[0], maps.Clone(aged).add(t, time.Hour, lost), older},
-		// Its record was stored, and the ledger does not have it although it remembers this time.
+		// Its proof was stored, and the ledger does not have it although it remembers this time.
 		{"eventId", lost.EventIDs[0], recent, missing},
 		{"eventId", event.EventID, recent, published},
 	} {

@@ -323,7 +323,7 @@ func TestFirstContentIsFoundInTheEvidence(t *testing.T) {
 		}
 		return nil
 	}
-	var record string
+	var object string
 	for _, p := range []proof.Proof{ // the first is another delivery, the second another content
 		{DeliveryID: uuid.New().String(), Payload: []byte("{")},
 		{DeliveryID: first.DeliveryID, Payload: paymenttest.RawDelivery(first.DeliveryID,
@@ -337,11 +337,11 @@ func TestFirstContentIsFoundInTheEvidence(t *testing.T) {
 		p.LockDays, p.Timestamp = 30, signature.FormatTime(first.RecordedAt.Add(-5*time.Minute))
 		p = p.AsAccepted()
 		var err error
-		if record, _, err = proof.Put(t.Context(), &w.evidence, p); err != nil {
+		if object, _, err = proof.Put(t.Context(), &w.evidence, p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if v := w.first(name); v.Where != "s3://evidence/"+record || v.Status != "RELEASED" {
+	if v := w.first(name); v.Where != "s3://evidence/"+object || v.Status != "RELEASED" {
 		t.Errorf("%+v", v)
 	}
 	out, _ := w.expect(0, "parked", "show", name)

@@ -24,7 +24,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// alarms has a line for each alarm of the deployment that is raised, with its description: the cause, and the first
+// alarms has a line for each alarm of the stack that is raised, with its description: the cause, and the first
 // action. Those without data are not measured, and neither are those that do not exist any more.
 func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	all, err := stack.Resources(ctx, cloudformation.NewFromConfig(d.s.AWS), d.s.StackName, "AWS::CloudWatch::Alarm")
@@ -34,7 +34,7 @@ func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	prefix := d.s.FullName + "-"
 	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, prefix) })
 	if len(all) == 0 {
-		return []check{{"alarms", notMeasured, "the deployment has no alarms", "deploy the stack again"}}, nil
+		return []check{{"alarms", notMeasured, "the stack has no alarms", "deploy the stack again"}}, nil
 	}
 	// A call takes and returns up to 100, more than a stack of ours has:
 	// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
@@ -77,7 +77,7 @@ func alarms(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 // advised matches a command in the text of an alarm.
 var advised = regexp.MustCompile("`((?:[^`]+ \\| )?)(payhook|aws) ([^`]+)`")
 
-// raised returns the line of an alarm: since when, the cause, and the first action, with commands for this deployment.
+// raised returns the line of an alarm: since when, the cause, and the first action, with commands for this stack.
 func (d *screen) raised(name string, a types.MetricAlarm, now time.Time) check {
 	c := check{"alarm " + name, needsAttention, "", ""}
 	if at := cmp.Or(a.StateTransitionedTimestamp, a.StateUpdatedTimestamp); at != nil {

@@ -374,7 +374,8 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	old.Attempts = 1
 	old = w.insert(ledger.Pending, old)
 	out, _ := w.status()
-	want := []waiting{{old.RecordedAt, old.LeasedUntil, 1, old.EventID, old.DeliveryID, ""}}
+	want := []waiting{{RecordedAt: old.RecordedAt, LeasedUntil: old.LeasedUntil, Attempts: 1, EventID: old.EventID,
+		DeliveryID: old.DeliveryID}}
 	got := w.document().Oldest
 	if !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
 		!strings.Contains(out, "\nleft to redrive\nRECORDEDAT") || strings.Contains(none, "left to redrive") {
