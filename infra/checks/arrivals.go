@@ -13,7 +13,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/paymenttest"
@@ -47,31 +46,21 @@ func NewArrivals(config aws.Config, queues map[string]string) *Arrivals {
 	return &Arrivals{api: sqs.NewFromConfig(config), queues: queues}
 }
 
-// receive receives messages of each queue once, deletes them, and returns their number. It waits for one in each queue.
+// receive receives messages of each queue once, and returns their number. It waits for one in each queue. It does not
+// delete them: they are hidden for longer than the checks take.
 func (a *Arrivals) receive(ctx context.Context, seconds int32) (n int, err error) {
 	for rule, queue := range a.queues {
 		out, err := a.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10,
-			WaitTimeSeconds: seconds})
+			WaitTimeSeconds: seconds, VisibilityTimeout: int32((12 * time.Hour).Seconds())})
 		if err != nil {
 			return n, fmt.Errorf("queue of rule %s: %w", rule, err)
 		}
-		n += len(out.Messages)
-		received := make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))
-		for i, m := range out.Messages {
+		for _, m := range out.Messages {
 			arrived, err := parseArrival(rule, *m.Body)
 			if err != nil {
 				return n, err
 			}
-			a.all = append(a.all, arrived)
-			received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
-				ReceiptHandle: m.ReceiptHandle}
-		}
-		if len(received) == 0 {
-			continue
-		}
-		if _, err := a.api.DeleteMessageBatch(ctx,
-			&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
-			return n, err
+			n, a.all = n+1, append(a.all, arrived)
 		}
 	}
 	return n, nil

@@ -121,22 +121,13 @@ func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got
 				return err
 			}
 			for _, folder := range page.CommonPrefixes {
+				adapters.DecodeKeys(page.EncodingType, folder.Prefix)
 				folders = append(folders, aws.ToString(folder.Prefix))
 			}
 		}
 	}
 	for _, folder := range folders {
-		var versions []Object // all of their keys
-		for o, err := range in.list(ctx, client, bucket, folder) {
-			if n := len(versions); err == nil && n >= readAtOnce && versions[n-1].key != o.key {
-				err, versions = readAll(ctx, client, bucket, versions, in.storedUpTo, got), nil
-			}
-			if err != nil {
-				return err
-			}
-			versions = append(versions, o)
-		}
-		if err := readAll(ctx, client, bucket, versions, in.storedUpTo, got); err != nil {
+		if err := in.scan(ctx, client, bucket, folder, got); err != nil {
 			return err
 		}
 	}
@@ -146,30 +137,37 @@ func Scan(ctx context.Context, client *s3.Client, bucket string, in Section, got
 // readAtOnce is how many versions are read before they are judged, and more if their key has more.
 const readAtOnce = 128
 
-// list yields the versions and delete markers below a folder, in the order of their keys.
-func (s Section) list(ctx context.Context, client *s3.Client, bucket, folder string) iter.Seq2[Object, error] {
-	return func(yield func(Object, error) bool) {
-		input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &folder}, ""
-		if !s.From.IsZero() {
-			input.KeyMarker = aws.String(proof.After(folder, s.From.Truncate(time.Hour)))
-			end = proof.After(folder, s.To.Truncate(time.Hour).Add(time.Hour))
+// scan is Scan of the keys below a folder.
+func (s Section) scan(ctx context.Context, client *s3.Client, bucket, folder string, got func(Object)) error {
+	input, end := &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &folder}, ""
+	if !s.From.IsZero() {
+		input.KeyMarker = aws.String(proof.After(folder, s.From.Truncate(time.Hour)))
+		end = proof.After(folder, s.To.Truncate(time.Hour).Add(time.Hour))
+	}
+	var versions []Object // all of their keys
+	for page, err := range pages(ctx, client, input) {
+		if err != nil {
+			return err
 		}
-		for page, err := range pages(ctx, client, input) {
-			if err != nil {
-				yield(Object{}, err)
-				return
+		for _, o := range versionsOf(page, bucket) {
+			n := len(versions)
+			if end != "" && o.key > end {
+				return s.readAll(ctx, client, bucket, versions, got)
 			}
-			for _, o := range versionsOf(page, bucket) {
-				if end != "" && o.key > end || !yield(o, nil) {
-					return
+			if n >= readAtOnce && versions[n-1].key != o.key {
+				if err := s.readAll(ctx, client, bucket, versions, got); err != nil {
+					return err
 				}
+				versions = nil
 			}
+			versions = append(versions, o)
 		}
 	}
+	return s.readAll(ctx, client, bucket, versions, got)
 }
 
-// pages yields the pages of a list of versions, with decoded keys. Without a page, there is an error, and it is the
-// last one.
+// pages yields the pages of a list of versions, in which keys are encoded. Without a page, there is an error, and it is
+// the last one.
 func pages(ctx context.Context, client *s3.Client,
 	in *s3.ListObjectVersionsInput) iter.Seq2[*s3.ListObjectVersionsOutput, error] {
 	in.EncodingType = types.EncodingTypeUrl
@@ -180,17 +178,7 @@ func pages(ctx context.Context, client *s3.Client,
 				yield(nil, fmt.Errorf("s3://%s: %w", *in.Bucket, err))
 				return
 			}
-			keys := []*string{page.NextKeyMarker}
-			for _, v := range page.Versions {
-				keys = append(keys, v.Key)
-			}
-			for _, d := range page.DeleteMarkers {
-				keys = append(keys, d.Key)
-			}
-			for _, p := range page.CommonPrefixes {
-				keys = append(keys, p.Prefix)
-			}
-			adapters.DecodeKeys(page.EncodingType, keys...)
+			adapters.DecodeKeys(page.EncodingType, page.NextKeyMarker)
 			in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
 			more = yield(page, nil) && aws.ToBool(page.IsTruncated)
 		}
@@ -201,6 +189,7 @@ func pages(ctx context.Context, client *s3.Client,
 // other, the latest first (AWS, https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html).
 func versionsOf(page *s3.ListObjectVersionsOutput, bucket string) (all []Object) {
 	add := func(key, id *string, at *time.Time, deleted bool) {
+		adapters.DecodeKeys(page.EncodingType, key)
 		o := Object{key: aws.ToString(key), id: aws.ToString(id), StoredAt: aws.ToTime(at), Deleted: deleted}
 		o.Name = "s3://" + bucket + "/" + printable(o.key) + "?versionId=" + o.id
 		all = append(all, o)
@@ -225,9 +214,10 @@ func printable(key string) string {
 
 // readAll calls got for each of some versions, which are all of their keys. It leaves out the objects that have no
 // version until storedUpTo.
-func readAll(ctx context.Context, client *s3.Client, bucket string, versions []Object, storedUpTo time.Time,
+func (s Section) readAll(ctx context.Context, client *s3.Client, bucket string, versions []Object,
 	got func(Object)) error {
-	wanted := func(o Object) bool { return !o.Deleted && (storedUpTo.IsZero() || !o.StoredAt.After(storedUpTo)) }
+	all := s.storedUpTo.IsZero()
+	wanted := func(o Object) bool { return !o.Deleted && (all || !o.StoredAt.After(s.storedUpTo)) }
 	errs := make([]error, len(versions))
 	calls.Parallel(len(versions), 32, func(i int) {
 		if wanted(versions[i]) {
@@ -242,7 +232,7 @@ func readAll(ctx context.Context, client *s3.Client, bucket string, versions []O
 		for n < len(versions) && versions[n].key == versions[0].key {
 			n++
 		}
-		if storedUpTo.IsZero() || slices.ContainsFunc(versions[:n], wanted) {
+		if all || slices.ContainsFunc(versions[:n], wanted) {
 			judge(versions[:n], time.Now())
 			for _, o := range versions[:n] {
 				got(o)
