@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -122,15 +121,13 @@ func (s *Subject) compareArrivals(ctx context.Context, checks []Check) {
 		return true
 	})
 	for i := range checks {
-		c, ids := &checks[i], map[string]bool{}
-		for _, a := range c.Want.Arrivals {
-			ids[a.EventID] = true
+		c, ids := &checks[i], []string(nil)
+		for _, a := range slices.Concat(c.Want.Arrivals, arrivals(c.Webhook, []string{Released})) {
+			ids = append(ids, a.EventID)
 		}
-		for _, e := range eventsIn(c.Webhook) {
-			ids[e.EventID] = true
-		}
+		slices.Sort(ids)
 		c.Want.Arrivals, c.Got.Arrivals = nil, nil
-		for _, id := range slices.Sorted(maps.Keys(ids)) {
+		for _, id := range slices.Compact(ids) {
 			c.Want.Arrivals, c.Got.Arrivals = append(c.Want.Arrivals, want[id]...), append(c.Got.Arrivals, got[id]...)
 		}
 		if !reflect.DeepEqual(c.Want.Arrivals, c.Got.Arrivals) {

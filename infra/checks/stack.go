@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -93,11 +92,9 @@ func (s *Subject) StoreCredentials(ctx context.Context, id, secret string) error
 	if !s.Stack.KeepsToken() {
 		return nil
 	}
-	value, err := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
-	if err == nil {
-		_, err = secretsmanager.NewFromConfig(s.Stack.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
-			SecretId: &s.Stack.CredentialsSecret, SecretString: aws.String(string(value))})
-	}
+	value, _ := json.Marshal(map[string]string{"client_id": id, "client_secret": secret})
+	_, err := secretsmanager.NewFromConfig(s.Stack.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+		SecretId: &s.Stack.CredentialsSecret, SecretString: aws.String(string(value))})
 	return err
 }
 
@@ -166,16 +163,12 @@ func (s *Subject) locked(ctx context.Context) (Seen, error) {
 
 // callAPI calls the protected API with the stored token, as a client does that has read nothing yet.
 func (s *Subject) callAPI(ctx context.Context) (Seen, error) {
-	service, err := url.Parse(s.Stack.PaymentService)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		s.Stack.PaymentService+paymenttest.ProtectedPath+"payments", nil)
 	if err != nil {
 		return Seen{}, err
 	}
-	path := s.Stack.PaymentService + paymenttest.ProtectedPath + "payments"
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return Seen{}, err
-	}
-	client := token.NewClient(s.Stack.Token(), service)
+	client := token.NewClient(s.Stack.Token(), r.URL)
 	client.Timeout = 10 * time.Second
 	answer, err := client.Do(r)
 	if err != nil {

@@ -217,10 +217,7 @@ func FunctionURL(endpoint, functionURL string) string {
 
 // Write writes the file of the local run below top.
 func (d *Stack) Write(top string) error {
-	text, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return err
-	}
+	text, _ := json.MarshalIndent(d, "", "  ") // its types always have JSON
 	path := filepath.Join(top, Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -37,14 +37,12 @@ func (p *program) keysCommand() *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, isID := payment.KeyID(strings.Join(args, " ")) // also without hyphens
 			switch {
-			case len(args) == 0 && !d.drop, isID && !d.drop:
-				return nil
-			case isID && strings.TrimSpace(d.reason) == "":
+			case !isID && (d.drop || len(args) > 0):
+				return oneUUID(cmd, args)
+			case d.drop && strings.TrimSpace(d.reason) == "":
 				return errors.New("--reason is missing: say why the key is dropped")
-			case isID:
-				return nil
 			}
-			return oneUUID(cmd, args)
+			return nil
 		},
 		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			conf, err := s.deployed(ctx, "webhook")
