@@ -59,18 +59,6 @@ func (p *Program) Connect(ctx context.Context) (*stack.Stack, error) {
 	return d, err
 }
 
-// OnStack returns what a command does with the stack that is meant. An error of do comes from AWS, unless
-// [Unreachable] knows another cause.
-func (p *Program) OnStack(do func(context.Context, *stack.Stack, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		d, err := p.Connect(cmd.Context())
-		if err == nil {
-			err = do(cmd.Context(), d, args)
-		}
-		return Unreachable(err)
-	}
-}
-
 // Hint returns a command of this program for the same target, which can be copied into the shell.
 func (p *Program) Hint(command string) string {
 	return stack.Quote(cmp.Or(p.Name, "payhook")) + " " + command + p.Target.Flags()

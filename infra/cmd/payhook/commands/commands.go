@@ -47,7 +47,7 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", append(tryIt, logsCommand(p.Program))...)
+	add("Try it", append(tryIt, p.logsCommand())...)
 	add("Operate it", p.statusCommand(), p.explainCommand(), p.parkedCommand(),
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
@@ -59,11 +59,16 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 //go:embed *.txt
 var helps embed.FS
 
-// on returns what a command does with the stack that is meant.
+// on returns what a command does with the stack that is meant. An error of do comes from AWS, unless [cli.Unreachable]
+// knows another cause.
 func (p *program) on(do func(context.Context, *connected, []string) error) func(*cobra.Command, []string) error {
-	return p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
-		return do(ctx, p.clients(d), args)
-	})
+	return func(cmd *cobra.Command, args []string) error {
+		d, err := p.Connect(cmd.Context())
+		if err == nil {
+			err = do(cmd.Context(), p.clients(d), args)
+		}
+		return cli.Unreachable(err)
+	}
 }
 
 // attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].

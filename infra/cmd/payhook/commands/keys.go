@@ -169,19 +169,17 @@ func (p *program) key(ctx context.Context, s *connected, id string, d dropping, 
 
 // shownKey returns what is shown of a key and its record; nil for none.
 func shownKey(id string, r *keys.Record, revoked clientcert.Revocations, now time.Time) cachedKey {
-	shown, cached := cachedKey{KeyID: id, State: "absent"}, r != nil
-	if !cached {
-		r = &keys.Record{}
-	}
+	r = cmp.Or(r, &keys.Record{})
+	shown := cachedKey{KeyID: id, State: "absent", FetchedAt: r.FetchedAt, UnknownSince: r.UnknownSince,
+		ExpiresAt: r.ExpiresAt}
 	key, refused := r.Key()
-	shown.FetchedAt, shown.UnknownSince, shown.ExpiresAt = r.FetchedAt, r.UnknownSince, r.ExpiresAt
 	if key != nil {
 		shown.Bits, shown.Exponent, shown.Thumbprint = key.N.BitLen(), key.E, keys.Thumbprint(key)
 	}
 	switch state := r.State(now, keys.Freshness); {
 	case revoked.Has(id), revoked.Has(shown.Thumbprint):
 		shown.State = "revoked"
-	case !cached, state == keys.None:
+	case state == keys.None:
 	case refused != nil:
 		shown.State, shown.Cause = string(keys.Refused), lambdaruntime.Cause(refused)
 	case !now.Before(r.ExpiresAt):

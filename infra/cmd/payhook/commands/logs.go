@@ -22,7 +22,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/stack"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
@@ -39,8 +38,8 @@ type logsOptions struct {
 // It guarantees that each line is shown once and none is left out, even if the computer sleeps or AWS cannot be reached
 // for a time, as long as a line reaches CloudWatch Logs at most two minutes after a line with a later time, and is
 // still kept there.
-func logsCommand(p *cli.Program) *cobra.Command {
-	o := logsOptions{p: p, since: 10 * time.Minute}
+func (p *program) logsCommand() *cobra.Command {
+	o := logsOptions{p: p.Program, since: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log",
 		ValidArgs: []string{"webhook", "redrive", "token"},
@@ -50,11 +49,11 @@ func logsCommand(p *cli.Program) *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: p.OnStack(func(ctx context.Context, d *stack.Stack, args []string) error {
+		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			if o.notAccepted {
-				return o.showNotAccepted(ctx, d)
+				return o.showNotAccepted(ctx, s)
 			}
-			return o.run(ctx, d, args)
+			return o.run(ctx, s, args)
 		}),
 	}
 	f := cmd.Flags()
@@ -70,13 +69,13 @@ func logsCommand(p *cli.Program) *cobra.Command {
 	return cmd
 }
 
-func (o *logsOptions) run(ctx context.Context, d *stack.Stack, named []string) error {
-	groups := maps.Clone(d.Logs)
+func (o *logsOptions) run(ctx context.Context, s *connected, named []string) error {
+	groups := maps.Clone(s.Logs)
 	maps.DeleteFunc(groups, func(function, _ string) bool { return len(named) > 0 && named[0] != function })
 	if len(groups) == 0 {
 		return cli.Usage("the stack has no function %s: it has tokenStore=none", named[0])
 	}
-	t := tail{cloudwatchlogs.NewFromConfig(d.AWS), groups, o.p.Now().Add(-o.since), map[string]time.Time{}}
+	t := tail{cloudwatchlogs.NewFromConfig(s.AWS), groups, o.p.Now().Add(-o.since), map[string]time.Time{}}
 	if o.follow {
 		return t.follow(ctx, func(text string) { fmt.Fprintln(o.p.Err, text) }, o.show)
 	}
@@ -297,13 +296,13 @@ var failedLine = regexp.MustCompile(`^REPORT RequestId: (\S+)\t.*\tStatus: ([^\t
 
 // findNotAccepted returns the requests since from that were not answered 2xx, and whose deliveryId was not
 // accepted later, by the webhook function or by a replay. The first is the earliest.
-func (o *logsOptions) findNotAccepted(ctx context.Context, d *stack.Stack, from time.Time) ([]notAccepted, error) {
-	client := cloudwatchlogs.NewFromConfig(d.AWS, func(o *cloudwatchlogs.Options) {
+func (o *logsOptions) findNotAccepted(ctx context.Context, s *connected, from time.Time) ([]notAccepted, error) {
+	client := cloudwatchlogs.NewFromConfig(s.AWS, func(o *cloudwatchlogs.Options) {
 		o.RetryMaxAttempts = 10 // a long log takes many calls, and AWS throttles them
 	})
 	count := o.p.Counter("line", "lines")
 	read := func(function, filter string, got func(e entry, l requestLine)) error {
-		for e, err := range logEvents(ctx, client, d.Logs[function], filter, from, 0) {
+		for e, err := range logEvents(ctx, client, s.Logs[function], filter, from, 0) {
 			if err != nil {
 				return err
 			}
@@ -362,8 +361,8 @@ func earlier(a, b notAccepted) int {
 	return cmp.Or(a.First.Compare(b.First), cmp.Compare(a.RequestID, b.RequestID))
 }
 
-func (o *logsOptions) showNotAccepted(ctx context.Context, d *stack.Stack) error {
-	list, err := o.findNotAccepted(ctx, d, o.p.Now().Add(-o.since))
+func (o *logsOptions) showNotAccepted(ctx context.Context, s *connected) error {
+	list, err := o.findNotAccepted(ctx, s, o.p.Now().Add(-o.since))
 	if err != nil {
 		return err
 	}
