@@ -6,7 +6,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
@@ -22,8 +22,11 @@ func main() {
 		FunctionName: jsii.String("first"), Runtime: awslambda.Runtime_PYTHON_3_13(),
 		Handler: jsii.String("index.handler"), Code: awslambda.Code_FromInline(
 			jsii.String("import json\ndef handler(event, _): print(json.dumps(event))"))})
-	awsevents.NewRule(stack, jsii.String("Rule"), &awsevents.RuleProps{
-		EventBus: hook.Bus(), EventPattern: &awsevents.EventPattern{Source: jsii.Strings("payhook")},
-		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(function, nil)}})
+	// awseventstargets has this in one call. To compile the packages that it imports takes another minute.
+	rule := awsevents.NewCfnRule(stack, jsii.String("Rule"), &awsevents.CfnRuleProps{
+		EventBusName: hook.Bus().EventBusName(), EventPattern: map[string][]string{"source": {"payhook"}},
+		Targets: []awsevents.CfnRule_TargetProperty{{Id: jsii.String("Function"), Arn: function.FunctionArn()}}})
+	function.AddPermission(jsii.String("Rule"), &awslambda.Permission{SourceArn: rule.AttrArn(),
+		Principal: awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)})
 	app.Synth(nil)
 }

@@ -116,5 +116,5 @@ func environment() ([]string, error) {
 		env = append(env, kept[i]+"="+value)
 	}
 	return append(env, "GOENV=off", "CGO_ENABLED=0", "GOOS=linux", "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
-		"GOFIPS140=", "GO111MODULE=", "GO_EXTLINK_ENABLED="), nil
+		"GOFIPS140=", "GO111MODULE=", "GO_EXTLINK_ENABLED=", "GOGC=400"), nil // as make
 }

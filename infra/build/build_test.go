@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -103,7 +104,7 @@ func TestFIPSIsInThePrograms(t *testing.T) {
 		}
 	}
 	for _, fips := range []bool{false, true} {
-		built, err := Programs(top, "arm64", fips, "fips.example")
+		built, err := Programs(top, runtime.GOARCH, fips, "fips.example")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
@@ -34,11 +33,14 @@ func ExampleNew() {
 		TokenManagerID: "manager-1",
 		Bus:            bus, // nil: the construct creates one
 	})
-	awsevents.NewRule(stack, jsii.String("Rule"), &awsevents.RuleProps{
-		EventBus:     hook.Bus(),
-		EventPattern: &awsevents.EventPattern{DetailType: jsii.Strings("PAYMENT_STATUS.RELEASED")},
-		Targets:      &[]awsevents.IRuleTarget{awseventstargets.NewSqsQueue(queue, nil)},
+	rule := awsevents.NewCfnRule(stack, jsii.String("Rule"), &awsevents.CfnRuleProps{
+		EventBusName: hook.Bus().EventBusName(),
+		EventPattern: map[string][]string{"detail-type": {"PAYMENT_STATUS.RELEASED"}},
+		Targets:      []awsevents.CfnRule_TargetProperty{{Id: jsii.String("Queue"), Arn: queue.QueueArn()}},
 	})
+	queue.GrantSendMessages(awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"),
+		&awsiam.ServicePrincipalOpts{Conditions: &map[string]any{
+			"ArnEquals": map[string]any{"aws:SourceArn": rule.AttrArn()}}}))
 	hook.GrantReadToken(reader)       // and kms:Decrypt, if a customer managed key encrypts the token
 	hook.GrantReadLargeEvents(reader) // events that are too large for the bus
 	payhook.New(stack, jsii.String("Reports"), &payhook.Props{

@@ -19,6 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	builtFunctions[variant{"arm64", false}], _ = programs("of ExampleNew")("", false)
 	status := m.Run()
 	jsii.Close()
 	os.RemoveAll(filepath.Dir(truststores()[0]))

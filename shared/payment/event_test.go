@@ -315,6 +315,8 @@ func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 		`{"amount":-9223372036854775808}`:                                         "same",
 		`{"amount":-9223372036854775809}`:                                         "",
 		`{"amount":92233720368547758080.5}`:                                       "same",
+		`{"amount":` + strings.Repeat("1", 126) + `.5}`:                           "same",
+		`{"amount":` + strings.Repeat("1", 127) + `.5}`:                           "",
 		`{"amount":92233720368547758080e1}`:                                       "same",
 		`{"amount":92233720368547758080E1}`:                                       "same",
 		`{"paymentStatus":{"other":1},"amount":2}`:                                `{"amount":2}`,

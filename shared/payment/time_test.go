@@ -126,6 +126,8 @@ func TestParseTimeAcceptsTheDatesOfHTTP(t *testing.T) {
 			"Tuesday, 29-Feb-00 00:00:00 GMT":  time.Date(2000, 2, 29, 0, 0, 0, 0, time.UTC),
 			"Saturday, 28-Nov-76 12:00:00 GMT": noon.AddDate(50, 0, 0),
 			"Monday, 29-Nov-76 12:00:00 GMT":   noon.AddDate(-50, 0, 1),
+			"Fri, 31 Dec 9999 00:00:00 GMT":    time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+			"Sat, 01 Jan 0000 00:00:00 GMT":    time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC),
 		} {
 			if got, zoned, ok := payment.ParseTime(text); !ok || !zoned || got != want {
 				t.Errorf("%s is %v, %t, %t", text, got, zoned, ok)
