@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -196,17 +197,23 @@ func TestALookupEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A cache that stopped while it asked delays the others until its lease ends.
+// A cache that stopped while it asked delays the others until its lease ends. They read after pauses with jitter.
 func TestWhoWaitsAsksWhenTheLeaseEnds(t *testing.T) {
 	run(t, 2, func(w *world) {
 		lease := Record{ID: itemID, Version: "dead", AskedAs: id, LeasedUntil: time.Now().Add(3 * time.Second)}
 		_, _, _ = w.Memory.Put(w.Context(), lease, "")
 		time.Sleep(time.Second)
+		var limits []time.Duration
+		w.all[0].opts.Random = func(limit time.Duration) time.Duration {
+			limits = append(limits, limit)
+			return limit / 2
+		}
 		begin := time.Now()
 		found, err := w.lookup(w.all[0], id, generated(0), stranger)
 		took := time.Since(begin)
-		if err != nil || found.Source != Service || took < 2*time.Second || took > 3*time.Second {
-			w.Errorf("%+v, %v after %s", found, err, took)
+		if err != nil || found.Source != Service || took < 2*time.Second || took > 3*time.Second ||
+			fmt.Sprint(limits) != "[50ms 100ms 200ms 250ms 250ms 250ms]" {
+			w.Errorf("%+v, %v after %s, jitter below %s", found, err, took, limits)
 		}
 	})
 }

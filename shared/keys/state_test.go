@@ -77,6 +77,11 @@ func TestAnAnswerChangesTheState(t *testing.T) {
 			}
 		}
 	}
+	short := Options{Freshness: time.Minute}
+	a := reply{answer: Fresh, key: &generated(1).PublicKey, sentAs: id, asked: start, at: start}
+	if after := inState(None).after(a, &short); after.LeasedUntil != start.Add(20*time.Second) {
+		t.Errorf("a key that is fresh for a minute: asked for again at %s", after.LeasedUntil)
+	}
 }
 
 // A failure is followed by a request at once, then after 1 s, 2 s and so on.
