@@ -177,10 +177,10 @@ func TestFunctionsInOtherLanguagesKeepTheDigitsOfAmounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, language := range []struct{ name, file, program, run, none string }{
-		{"python", "index.py", "python3", "import index, json, sys\nindex.handler(json.load(open(sys.argv[1])), None)",
-			"None"},
-		{"js", "index.mjs", "node", `import("./index.mjs").then(async ({ handler }) =>
-			handler(JSON.parse(await (await import("node:fs/promises")).readFile(process.argv[1]))))`, "undefined"},
+		{name: "python", file: "index.py", program: "python3", none: "None",
+			run: "import index, json, sys\nindex.handler(json.load(open(sys.argv[1])), None)"},
+		{name: "js", file: "index.mjs", program: "node", none: "undefined", run: `import("./index.mjs").then(
+			async (i) => i.handler(JSON.parse(await (await import("node:fs/promises")).readFile(process.argv[1]))))`},
 	} {
 		t.Run(language.name, func(t *testing.T) {
 			code, err := os.ReadFile(filepath.Join("..", "lambda", language.file))

@@ -39,6 +39,7 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		`payhook\.example/infra)(/|$)`
 	// The SDK, and the adapters, which make the calls of the core with it.
 	const sdk = `^(github\.com/aws/(aws-sdk-go-v2|smithy-go)|payhook\.example/shared/(aws|awstest))(/|$)`
+	const ledger = "payhook.example/shared/ledger"
 	core := slices.DeleteFunc(packages(t, "./shared/..."), regexp.MustCompile(sdk).MatchString)
 	for _, c := range []struct {
 		reason          string
@@ -46,27 +47,28 @@ func TestPackagesLinkOnlyWhatTheyMay(t *testing.T) {
 		links           string // one that shows that the list is not empty
 		forbidden, than string // than: what is allowed of the forbidden
 	}{
-		{"the CDK and these clients make a start slower", []string{"-deps", "-tags=lambda.norpc",
-			"./functions/webhook", "./functions/redrive", "./functions/token"}, "net/http",
-			slow + "|" + cdk, ""},
-		{"shared packages know no others", []string{"-deps", "./shared/..."}, "payhook.example/shared/ledger",
-			`^payhook\.example/`, `^payhook\.example/shared(/|$)`},
-		{"the construct shares only settings and the version with the functions",
-			[]string{"-f", `{{join .Imports "\n"}}`, "./infra/payhook"}, "payhook.example/shared/settings",
-			`^payhook\.example/`, `^payhook\.example/(shared/(settings|payment)|infra/build)$`},
-		{"the core needs no SDK", append([]string{"-deps"}, core...), "payhook.example/shared/ledger", sdk, ""},
+		{reason: "the CDK and these clients make a start slower", args: []string{"-deps", "-tags=lambda.norpc",
+			"./functions/webhook", "./functions/redrive", "./functions/token"}, links: "net/http",
+			forbidden: slow + "|" + cdk},
+		{reason: "shared packages know no others", args: []string{"-deps", "./shared/..."},
+			links: ledger, forbidden: `^payhook\.example/`, than: `^payhook\.example/shared(/|$)`},
+		{reason: "the construct shares only settings and the version with the functions",
+			args: []string{"-f", `{{join .Imports "\n"}}`, "./infra/payhook"}, links: "payhook.example/shared/settings",
+			forbidden: `^payhook\.example/`, than: `^payhook\.example/(shared/(settings|payment)|infra/build)$`},
+		{reason: "the core needs no SDK", args: append([]string{"-deps"}, core...), links: ledger, forbidden: sdk},
 		// The main package of a function creates the stores with which its handler makes its calls. So a handler also
 		// runs with stores in memory.
-		{"a handler runs with every store", []string{"-deps", "./functions/webhook/webhookhandler",
+		{reason: "a handler runs with every store", args: []string{"-deps", "./functions/webhook/webhookhandler",
 			"./functions/redrive/redrivehandler", "./functions/token/tokenhandler"},
-			"payhook.example/shared/intake", sdk, ""},
-		{"a first result needs Go alone, and no time to compile what it does not use",
-			[]string{"-deps", "-tags=lambda.norpc", "./functions/run"},
-			"payhook.example/functions/webhook/webhookhandler",
-			sdk + "|" + cdk + `|^(testing|net/rpc|github\.com/spf13/cobra)(/|$)`, ""},
+			links: "payhook.example/shared/intake", forbidden: sdk},
+		{reason: "a first result needs Go alone, and no time to compile what it does not use",
+			args:      []string{"-deps", "-tags=lambda.norpc", "./functions/run"},
+			links:     "payhook.example/functions/webhook/webhookhandler",
+			forbidden: sdk + "|" + cdk + `|^(testing|net/rpc|github\.com/spf13/cobra)(/|$)`},
 		// Instead of the first, see newAPIResource. An app with a canary imports the second itself.
-		{"the first deployment compiles every package of the CDK that the app links", []string{"-deps", "./infra"},
-			"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53", `/aws(apigateway|codedeploy)`, ""},
+		{reason: "the first deployment compiles every package of the CDK that the app links",
+			args: []string{"-deps", "./infra"}, links: "github.com/aws/aws-cdk-go/awscdk/v2/awsroute53",
+			forbidden: `/aws(apigateway|codedeploy)`},
 	} {
 		linked, allowed := packages(t, c.args...), regexp.MustCompile(c.than)
 		if !slices.Contains(linked, c.links) {

@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -182,25 +183,25 @@ func TestARevokedKeyIsRejected(t *testing.T) {
 	thumbprint := keys.Thumbprint(&key.Private.PublicKey)
 	revoked, otherKey, otherID := intake.KeyRevoked, keys.Thumbprint(&old.Private.PublicKey), uuid.New().String()
 	for name, c := range map[string]struct {
-		revoked    string
-		id         string // as it is sent
-		cached     paymenttest.Key
-		signedWith paymenttest.Key
-		want       intake.Outcome
-		lookups    int
+		revoked            string
+		id                 string          // as it is sent; "": key.ID
+		cached, signedWith paymenttest.Key // zero: key
+		want               intake.Outcome
+		lookups            int
 	}{
-		"by its id":                {key.ID, key.ID, key, key, revoked, 0},
-		"its id is in upper case":  {key.ID, strings.ToUpper(key.ID), key, key, revoked, 0},
-		"its id has no hyphens":    {key.ID, strings.ReplaceAll(key.ID, "-", ""), key, key, revoked, 0},
-		"a forgery with its id":    {key.ID, key.ID, key, old, revoked, 0},
-		"by its thumbprint":        {thumbprint, key.ID, key, key, revoked, 1},
-		"by its SHA-256":           {hex.EncodeToString(pin[:]), key.ID, key, key, revoked, 1},
-		"found by Refetch":         {thumbprint, key.ID, old, key, revoked, 1},
-		"its successor has its id": {otherKey, key.ID, old, key, intake.Accepted, 1},
-		"a forgery":                {thumbprint, key.ID, key, old, intake.SignatureMismatch, 1},
-		"another id is revoked":    {otherID, key.ID, key, key, intake.Accepted, 1},
-		"another is revoked":       {otherKey, key.ID, key, key, intake.Accepted, 1},
+		"by its id":                {revoked: key.ID, want: revoked},
+		"its id is in upper case":  {revoked: key.ID, id: strings.ToUpper(key.ID), want: revoked},
+		"its id has no hyphens":    {revoked: key.ID, id: strings.ReplaceAll(key.ID, "-", ""), want: revoked},
+		"a forgery with its id":    {revoked: key.ID, signedWith: old, want: revoked},
+		"by its thumbprint":        {revoked: thumbprint, want: revoked, lookups: 1},
+		"by its SHA-256":           {revoked: hex.EncodeToString(pin[:]), want: revoked, lookups: 1},
+		"found by Refetch":         {revoked: thumbprint, cached: old, want: revoked, lookups: 1},
+		"its successor has its id": {revoked: otherKey, cached: old, want: intake.Accepted, lookups: 1},
+		"a forgery":                {revoked: thumbprint, signedWith: old, want: intake.SignatureMismatch, lookups: 1},
+		"another id is revoked":    {revoked: otherID, want: intake.Accepted, lookups: 1},
+		"another is revoked":       {revoked: otherKey, want: intake.Accepted, lookups: 1},
 	} {
+		c.id, c.cached, c.signedWith = cmp.Or(c.id, key.ID), cmp.Or(c.cached, key), cmp.Or(c.signedWith, key)
 		r, w := newSigned(t, "0", parsed(t, c.revoked))
 		r.next, c.signedWith.ID = &key, c.id
 		r.key = func() paymenttest.Key { return c.cached }

@@ -65,21 +65,21 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 	const long = 2 * window
 	type states = []ledger.State
 	for name, test := range map[string]struct {
-		states        states // through which the first version goes
+		by            states // through which the first version goes
 		after         time.Duration
-		deleted       bool
+		gone          bool
 		first, parked string // the causes
 	}{
-		"pending":                {nil, 0, false, pending, pending},
-		"published":              {states{ledger.Published}, 0, false, "", ""},
-		"published for long":     {states{ledger.Published}, long, false, "", ""},
-		"published and gone":     {states{ledger.Published}, long, true, "", ""},
-		"parked":                 {states{ledger.Parked}, 0, false, parked, parked},
-		"parked for long":        {states{ledger.Parked}, long, true, parked, parked},
-		"dismissed":              {states{ledger.Parked, ledger.Dismissed}, 0, false, dismissed, ""},
-		"dismissed for long":     {states{ledger.Parked, ledger.Dismissed}, long, false, dismissed, ""},
-		"replayed":               {states{ledger.Parked, ledger.Pending}, 0, false, pending, pending},
-		"replayed and published": {states{ledger.Parked, ledger.Pending, ledger.Published}, 0, false, "", ""},
+		"pending":                {first: pending, parked: pending},
+		"published":              {by: states{ledger.Published}},
+		"published for long":     {by: states{ledger.Published}, after: long},
+		"published and gone":     {by: states{ledger.Published}, after: long, gone: true},
+		"parked":                 {by: states{ledger.Parked}, first: parked, parked: parked},
+		"parked for long":        {by: states{ledger.Parked}, after: long, gone: true, first: parked, parked: parked},
+		"dismissed":              {by: states{ledger.Parked, ledger.Dismissed}, first: dismissed},
+		"dismissed for long":     {by: states{ledger.Parked, ledger.Dismissed}, after: long, first: dismissed},
+		"replayed":               {by: states{ledger.Parked, ledger.Pending}, first: pending, parked: pending},
+		"replayed and published": {by: states{ledger.Parked, ledger.Pending, ledger.Published}},
 	} {
 		w := newWorld(t)
 		first, other := versions()
@@ -88,7 +88,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		w.send(first)
 		_, r := w.send(other)
 		p := w.parked(r.ParkedAs.Name)
-		for _, state := range test.states {
+		for _, state := range test.by {
 			w.now = w.now.Add(2 * time.Minute)
 			switch state {
 			case ledger.Parked:
@@ -106,7 +106,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 			}
 		}
 		w.bus.Fails, w.now = nil, w.now.Add(test.after)
-		if test.deleted {
+		if test.gone {
 			w.table.Expire(w.now)
 		}
 		replay := func(version wire.Content, want string) {

@@ -199,9 +199,9 @@ func TestTheTimeOfEachStep(t *testing.T) {
 // The options of a pipeline have the documented effects.
 func TestTheTimesOfAnInvocation(t *testing.T) {
 	serviceKey()
-	const ms = time.Millisecond
+	const ms, s = time.Millisecond, time.Second
 	for name, test := range map[string]struct {
-		grace    time.Duration
+		grace    time.Duration // 0: that of a stack
 		deadline time.Duration // of the invocation; 0 for none
 		ledger   time.Duration // what is left for the key, and for a call of the ledger
 		bus      time.Duration // for all calls of the bus
@@ -209,15 +209,15 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 		lease    time.Duration // that the lease of redrive takes
 		redrive  time.Duration // for the calls of the bus of a run of redrive
 	}{
-		"no deadline":     {grace, 0, 29000 * ms, 5000 * ms, time.Minute, 0, 3750 * ms},
-		"another grace":   {5000 * ms, 0, 29000 * ms, 5000 * ms, 35000 * ms, 0, 3750 * ms},
-		"a deadline":      {grace, 10000 * ms, 9000 * ms, 5000 * ms, 40000 * ms, 0, 2250 * ms},
-		"a near deadline": {grace, 2000 * ms, 1500 * ms, 1125 * ms, 32000 * ms, 0, 375 * ms},
-		"a slow lease":    {grace, 10000 * ms, 9000 * ms, 5000 * ms, 40000 * ms, 8000 * ms, 750 * ms},
+		"no deadline":     {ledger: 29 * s, bus: 5 * s, held: time.Minute, redrive: 3750 * ms},
+		"another grace":   {grace: 60 * s, ledger: 29 * s, bus: 5 * s, held: 90 * s, redrive: 3750 * ms},
+		"a deadline":      {deadline: 10 * s, ledger: 9 * s, bus: 5 * s, held: 40 * s, redrive: 2250 * ms},
+		"a near deadline": {deadline: 2 * s, ledger: 1500 * ms, bus: 1125 * ms, held: 32 * s, redrive: 375 * ms},
+		"a slow lease":    {deadline: 10 * s, ledger: 9 * s, bus: 5 * s, held: 40 * s, lease: 8 * s, redrive: 750 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVirtualWorld(t)
-			w.opts.Grace = test.grace
+			w.opts.Grace = max(grace, test.grace)
 			var forKey, forLedger, forBus time.Duration
 			left := func(ctx context.Context) time.Duration {
 				end, _ := ctx.Deadline()

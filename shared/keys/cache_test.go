@@ -344,13 +344,13 @@ func TestWhatIsKnownOfASender(t *testing.T) {
 			known, failed       bool
 			calls               int
 		}{
-			{"no sender", netip.Prefix{}, false, false, false, false, 0},
-			{"the table failed before", recorded, true, false, false, true, 0},
-			{"the table fails", recorded, false, true, false, true, 1},
-			{"recorded", recorded, false, false, true, false, 1},
-			{"in memory", recorded, false, true, true, false, 0},
-			{"not recorded", other, false, false, false, false, 1},
-			{"not asked again", other, false, true, false, false, 0},
+			{name: "no sender", sender: netip.Prefix{}},
+			{name: "the table failed before", sender: recorded, failedBefore: true, failed: true},
+			{name: "the table fails", sender: recorded, fails: true, failed: true, calls: 1},
+			{name: "recorded", sender: recorded, known: true, calls: 1},
+			{name: "in memory", sender: recorded, fails: true, known: true},
+			{name: "not recorded", sender: other, calls: 1},
+			{name: "not asked again", sender: other, fails: true},
 		} {
 			w.table.fail(map[bool]string{true: "down"}[test.fails])
 			before := w.count("Sender")

@@ -71,11 +71,11 @@ func TestFetchWithoutAnAnswer(t *testing.T) {
 		want             error
 		text             string // the end of the error
 	}{
-		"no UUID":      {"../x", "https", server.Listener.Addr().String(), ErrMalformedID, ""},
-		"no such host": {id, "http", "a b", ErrUnavailable, ""},
-		"no server":    {id, "http", "127.0.0.1:1", ErrUnavailable, "connection refused"},
-		"another CA": {id, "https", server.Listener.Addr().String(), ErrUnavailable,
-			": request: its TLS certificate is from an unknown CA"},
+		"no UUID":      {id: "../x", scheme: "https", host: server.Listener.Addr().String(), want: ErrMalformedID},
+		"no such host": {id: id, scheme: "http", host: "a b", want: ErrUnavailable},
+		"no server":    {id: id, scheme: "http", host: "127.0.0.1:1", want: ErrUnavailable, text: "connection refused"},
+		"another CA": {id: id, scheme: "https", host: server.Listener.Addr().String(), want: ErrUnavailable,
+			text: ": request: its TLS certificate is from an unknown CA"},
 	} {
 		got, _, err := NewEndpoint(http.DefaultClient, &url.URL{Scheme: test.scheme, Host: test.host}, time.Minute).
 			Fetch(t.Context(), test.id)

@@ -89,7 +89,8 @@ func TestPausesAfterFailures(t *testing.T) {
 	play := func(r Record, retryAfter time.Duration, n int) (pauses []time.Duration) {
 		at := start
 		for range n {
-			r = r.after(reply{Unavailable, nil, id, at, at.Add(time.Second), retryAfter}, &defaults)
+			r = r.after(reply{answer: Unavailable, sentAs: id, asked: at, at: at.Add(time.Second),
+				retryAfter: retryAfter}, &defaults)
 			pauses = append(pauses, r.LeasedUntil.Sub(at.Add(time.Second)))
 			at = r.LeasedUntil
 		}
@@ -122,7 +123,7 @@ func TestPausesAfterFailures(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	other := inState(Unavailable).after(reply{Unavailable, nil, itemID, start, start, 0}, &defaults)
+	other := inState(Unavailable).after(reply{answer: Unavailable, sentAs: itemID, asked: start, at: start}, &defaults)
 	if !other.LeasedUntil.Equal(start) {
 		t.Errorf("another spelling has the failures of the first one: %s", other.LeasedUntil)
 	}

@@ -134,15 +134,15 @@ func TestWhatTheStatesAllow(t *testing.T) {
 		record, replace string
 		decide          bool
 	}{
-		{"", false, recorded, recorded, false},
-		{ledger.Pending, false, duplicate, duplicate, false},
-		{ledger.Pending, true, conflict, conflict, false},
-		{ledger.Published, false, duplicate, duplicate, false},
-		{ledger.Published, true, conflict, recorded, false},
-		{ledger.Parked, false, recorded, duplicate, true},
-		{ledger.Parked, true, conflict, conflict, false},
-		{ledger.Dismissed, false, duplicate, recorded, false},
-		{ledger.Dismissed, true, conflict, recorded, false},
+		{record: recorded, replace: recorded},
+		{state: ledger.Pending, record: duplicate, replace: duplicate},
+		{state: ledger.Pending, other: true, record: conflict, replace: conflict},
+		{state: ledger.Published, record: duplicate, replace: duplicate},
+		{state: ledger.Published, other: true, record: conflict, replace: recorded},
+		{state: ledger.Parked, record: recorded, replace: duplicate, decide: true},
+		{state: ledger.Parked, other: true, record: conflict, replace: conflict},
+		{state: ledger.Dismissed, record: duplicate, replace: recorded},
+		{state: ledger.Dismissed, other: true, record: conflict, replace: recorded},
 	} {
 		b := newFixture(0)
 		sent := func() ledger.Item {

@@ -759,7 +759,7 @@ type line struct {
 }
 
 func (w *world) log(i *environment, op, what string, f fault, result string) {
-	w.lines = append(w.lines, line{time.Since(w.start), i.name, op, what, f, result})
+	w.lines = append(w.lines, line{at: time.Since(w.start), who: i.name, op: op, what: what, fault: f, result: result})
 }
 
 // String returns the history as text.

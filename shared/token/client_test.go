@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -87,23 +88,24 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 		body    io.ReadCloser
 		getBody func() (io.ReadCloser, error)
 		stored  string // the token in the secret; "": it cannot be read
-		status  int
+		status  int    // 0: 200
 		sent    string // tokens and bodies
 	}{
-		"no body":                   {nil, nil, "t-2", 200, "t-1: t-2:"},
-		"NoBody":                    {http.NoBody, nil, "t-2", 200, "t-1: t-2:"},
-		"a body to be sent again":   {payment(), again, "t-2", 200, "t-1:payment t-2:payment"},
-		"a body without GetBody":    {payment(), nil, "t-2", 401, "t-1:payment"},
-		"a body that is gone":       {payment(), gone, "t-2", 401, "t-1:payment"},
-		"no other token":            {nil, nil, "t-1", 401, "t-1:"},
-		"another rejected token":    {nil, nil, "t-3", 401, "t-1: t-3:"},
-		"a secret that is not read": {nil, nil, "", 401, "t-1:"},
-		"403":                       {nil, nil, "t-2", 403, "t-1:"},
-		"503":                       {nil, nil, "t-2", 503, "t-1:"},
+		"no body":                   {stored: "t-2", sent: "t-1: t-2:"},
+		"NoBody":                    {body: http.NoBody, stored: "t-2", sent: "t-1: t-2:"},
+		"a body to be sent again":   {body: payment(), getBody: again, stored: "t-2", sent: "t-1:payment t-2:payment"},
+		"a body without GetBody":    {body: payment(), stored: "t-2", status: 401, sent: "t-1:payment"},
+		"a body that is gone":       {body: payment(), getBody: gone, stored: "t-2", status: 401, sent: "t-1:payment"},
+		"no other token":            {stored: "t-1", status: 401, sent: "t-1:"},
+		"another rejected token":    {stored: "t-3", status: 401, sent: "t-1: t-3:"},
+		"a secret that is not read": {status: 401, sent: "t-1:"},
+		"403":                       {stored: "t-2", status: 403, sent: "t-1:"},
+		"503":                       {stored: "t-2", status: 503, sent: "t-1:"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r, reader := heldToken(t, time.Hour)
 			r.put(test.stored, time.Hour)
+			test.status = cmp.Or(test.status, 200)
 			if test.stored == "" {
 				down(r)
 			}

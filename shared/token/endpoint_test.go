@@ -36,14 +36,15 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 		user, password string
 		scope          []string
 	}{
-		"literal": {odd, token.EndpointOptions{}, "", "client 1/ü", "p:+%ß 1", nil},
-		"form-encoded": {odd, token.EndpointOptions{FormEncoded: true}, "", "client+1%2F%C3%BC", "p%3A%2B%25%C3%9F+1",
-			nil},
-		"a colon, form-encoded": {token.Credentials{ClientID: "a:b", ClientSecret: token.NewSecret("c")},
-			token.EndpointOptions{FormEncoded: true}, "", "a%3Ab", "c", nil},
-		"scopes": {testCredentials, token.EndpointOptions{Scopes: []string{"payments.read", "payments.write"}}, "",
-			clientID, clientSecret, []string{"payments.read payments.write"}},
-		"an auth URL with a path": {testCredentials, token.EndpointOptions{}, "/tenant-1", clientID, clientSecret, nil},
+		"literal": {credentials: odd, user: "client 1/ü", password: "p:+%ß 1"},
+		"form-encoded": {credentials: odd, options: token.EndpointOptions{FormEncoded: true}, user: "client+1%2F%C3%BC",
+			password: "p%3A%2B%25%C3%9F+1"},
+		"a colon, form-encoded": {credentials: token.Credentials{ClientID: "a:b", ClientSecret: token.NewSecret("c")},
+			options: token.EndpointOptions{FormEncoded: true}, user: "a%3Ab", password: "c"},
+		"scopes": {credentials: testCredentials, user: clientID, password: clientSecret,
+			options: token.EndpointOptions{Scopes: []string{"payments.read", "payments.write"}},
+			scope:   []string{"payments.read payments.write"}},
+		"a URL with a path": {credentials: testCredentials, path: "/tenant-1", user: clientID, password: clientSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := &endpoint{answers: []http.HandlerFunc{returns(canaryToken, time.Hour)}}

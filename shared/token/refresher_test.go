@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -276,25 +277,27 @@ func TestShortfall(t *testing.T) {
 	for name, test := range map[string]struct {
 		lifetime, age time.Duration // zero: no token is stored
 		answer        http.HandlerFunc
-		outcome       token.Outcome
+		want          token.Outcome // "": Failed
 		shortfall     time.Duration
 		tooOften      bool
 	}{
-		"nothing is due": {60 * m, m, hangsUp, token.Fresh, 0, false},
+		"nothing is due": {lifetime: 60 * m, age: m, answer: hangsUp, want: token.Fresh},
 		// It is due when 66 % of its lifetime is left.
-		"due for three runs":                  {60 * m, 23*m + 24*s, fails, token.Failed, 0, false},
-		"due for longer":                      {60 * m, 23*m + 25*s, fails, token.Failed, s, false},
-		"a failure with time for three runs":  {5 * m, 115 * s, fails, token.Failed, 0, false},
-		"a failure with less":                 {5 * m, 116 * s, fails, token.Failed, s, false},
-		"a short-lived token that is not due": {2 * m, 40 * s, hangsUp, token.Fresh, 0, false},
-		"a failure with such a token":         {2 * m, 42 * s, fails, token.Failed, 1200 * ms, false},
-		"an expired token":                    {60 * m, 60 * m, fails, token.Failed, 2196 * s, false},
-		"a new token":                         {60 * m, 60 * m, returns("t-2", 60*m), token.Refreshed, 0, false},
-		"one that ends before the next run":   {60 * m, 60 * m, returns("t-2", 30*s), token.Refreshed, 33 * s, true},
-		"no newer token exists":               {60 * m, 58 * m, returns("t-1", 2*m), token.Unchanged, 0, false},
-		"no token yet":                        {0, 0, fails, token.Failed, m, false},
-		"a short life":                        {0, 0, returns("t-1", 20*m-16*s), token.Refreshed, 0, true},
-		"of 20 minutes, answered late":        {0, 0, returns("t-1", 20*m-15*s), token.Refreshed, 0, false},
+		"due for three runs":                  {lifetime: 60 * m, age: 23*m + 24*s, answer: fails},
+		"due for longer":                      {lifetime: 60 * m, age: 23*m + 25*s, answer: fails, shortfall: s},
+		"a failure with time for three runs":  {lifetime: 5 * m, age: 115 * s, answer: fails},
+		"a failure with less":                 {lifetime: 5 * m, age: 116 * s, answer: fails, shortfall: s},
+		"a short-lived token that is not due": {lifetime: 2 * m, age: 40 * s, answer: hangsUp, want: token.Fresh},
+		"a failure with such a token":         {lifetime: 2 * m, age: 42 * s, answer: fails, shortfall: 1200 * ms},
+		"an expired token":                    {lifetime: 60 * m, age: 60 * m, answer: fails, shortfall: 2196 * s},
+		"no token yet":                        {answer: fails, shortfall: m},
+
+		"a new token": {lifetime: 60 * m, age: 60 * m, answer: returns("t-2", 60*m), want: token.Refreshed},
+		"one that ends before the next run": {lifetime: 60 * m, age: 60 * m, answer: returns("t-2", 30*s),
+			want: token.Refreshed, shortfall: 33 * s, tooOften: true},
+		"no newer token exists":   {lifetime: 60 * m, age: 58 * m, answer: returns("t-1", 2*m), want: token.Unchanged},
+		"a short life":            {answer: returns("t-1", 20*m-16*s), want: token.Refreshed, tooOften: true},
+		"of 20 minutes, and late": {answer: returns("t-1", 20*m-15*s), want: token.Refreshed},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answer)
@@ -302,7 +305,7 @@ func TestShortfall(t *testing.T) {
 				r.put("t-1", test.lifetime)
 			}
 			time.Sleep(test.age)
-			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall ||
+			if report := r.run(t, cmp.Or(test.want, token.Failed)); report.Shortfall != test.shortfall ||
 				report.WritesTooOften != test.tooOften {
 				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
 			}

@@ -97,8 +97,8 @@ func onBus(detail []byte) events.EventBridgeEvent { return events.EventBridgeEve
 func TestTheTableIsTheSameForEveryOrderAndRepetition(t *testing.T) {
 	later := now.Add(time.Second)
 	want := func(id, text, statusTime string, eventTimestamp time.Time) status {
-		return status{"PAY-1", text, statusTime, utc(eventTimestamp), "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id,
-			"1250.00", "USD"}
+		return status{paymentID: "PAY-1", status: text, statusTime: statusTime, eventTimestamp: utc(eventTimestamp),
+			eventID: "6f1c8f0e-6a50-4c6c-9c55-00000000000" + id, amount: "1250.00", currency: "USD"}
 	}
 	for name, test := range map[string]struct {
 		details [][]byte

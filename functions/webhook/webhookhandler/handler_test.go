@@ -31,32 +31,34 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 	const unauthorized = `{"title":"Unauthorized","status":401,"detail":"The webhook is not authentic."}`
 	const signed, sooner = "WWW-Authenticate: Signature", "Retry-After: 5"
 	for name, c := range map[string]struct {
-		authentication string
+		authentication string // "": by signature
 		result         intake.Result
 		status         int
 		header         string
 		body           string
 	}{
-		"accepted": {settings.BySignature, intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts},
-			200, "", `{"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3}`},
-		"no body": {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 204, "", ``},
-		"reset":   {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 205, "", ``},
-		"another method": {settings.BySignature, intake.Result{Outcome: intake.MethodNotAllowed}, 405,
-			"Allow: POST, PUT, PATCH, GET, HEAD",
-			`{"title":"Method Not Allowed","status":405,"detail":"The method is not one of webhooks."}`},
-		"a forgery": {settings.BySignature, intake.Result{Outcome: intake.SignatureMismatch, Err: field}, 401, signed,
-			unauthorized},
-		"a forgery with both": {settings.ByBoth, intake.Result{Outcome: intake.SignatureMismatch}, 401, signed,
-			unauthorized},
-		"no certificate": {settings.ByMTLS, intake.Result{Outcome: intake.CertificateOutcome(clientcert.Missing)}, 401,
-			"WWW-Authenticate: ClientCertificate", unauthorized},
-		"invalid": {settings.BySignature, intake.Result{Outcome: intake.Invalid, Err: field}, 422, "",
-			`{"title":"Unprocessable Entity","status":422,"detail":"deliveryId: is missing"}`},
-		"invalid, not parked": {settings.BySignature, intake.Result{Outcome: intake.ParkingFailed, Err: field}, 503,
-			sooner, `{"title":"Service Unavailable","status":503,"detail":"The delivery could not be stored."}`},
-		"not recorded": {settings.BySignature, intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: "d",
-			Counts: counts}, 503, sooner,
-			`{"title":"Service Unavailable","status":503,"detail":"Not every event could be recorded.",` +
+		"accepted": {result: intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts},
+			status: 200, body: `{"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3}`},
+		"no body": {result: intake.Result{Outcome: intake.Accepted}, status: 204},
+		"reset":   {result: intake.Result{Outcome: intake.Accepted}, status: 205},
+		"another method": {result: intake.Result{Outcome: intake.MethodNotAllowed}, status: 405,
+			header: "Allow: POST, PUT, PATCH, GET, HEAD",
+			body:   `{"title":"Method Not Allowed","status":405,"detail":"The method is not one of webhooks."}`},
+		"a forgery": {result: intake.Result{Outcome: intake.SignatureMismatch, Err: field}, status: 401, header: signed,
+			body: unauthorized},
+		"a forgery with both": {authentication: settings.ByBoth, status: 401, header: signed, body: unauthorized,
+			result: intake.Result{Outcome: intake.SignatureMismatch}},
+		"no certificate": {authentication: settings.ByMTLS, status: 401,
+			result: intake.Result{Outcome: intake.CertificateOutcome(clientcert.Missing)},
+			header: "WWW-Authenticate: ClientCertificate", body: unauthorized},
+		"invalid": {result: intake.Result{Outcome: intake.Invalid, Err: field}, status: 422,
+			body: `{"title":"Unprocessable Entity","status":422,"detail":"deliveryId: is missing"}`},
+		"invalid, not parked": {result: intake.Result{Outcome: intake.ParkingFailed, Err: field}, status: 503,
+			header: sooner,
+			body:   `{"title":"Service Unavailable","status":503,"detail":"The delivery could not be stored."}`},
+		"not recorded": {result: intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: "d",
+			Counts: counts}, status: 503, header: sooner,
+			body: `{"title":"Service Unavailable","status":503,"detail":"Not every event could be recorded.",` +
 				`"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3,"unrecorded":4}`},
 	} {
 		want := response{c.status, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"},

@@ -26,39 +26,41 @@ func inParameter(cfg aws.Config) token.Store { return tokenstore.New(cfg, "/toke
 
 func TestATextIsReadOrTheReasonIsReported(t *testing.T) {
 	const inSecret, inParameter = `{"SecretId":"token"}`, `{"Name":"/token","WithDecryption":true}`
-	credentials := func(cfg aws.Config) token.Source { return tokenstore.Credentials(cfg, "token") }
-	secret := func(cfg aws.Config) token.Source { return tokenstore.Source(cfg, "", "token") }
-	parameter := func(cfg aws.Config) token.Source { return tokenstore.Source(cfg, "/token", "token") }
+	const ofParameter = " token: the parameter with the token: Parameter Store GetParameter: "
+	type source struct {
+		of      func(aws.Config) token.Source
+		request string
+	}
+	credentials := source{func(c aws.Config) token.Source { return tokenstore.Credentials(c, "token") }, inSecret}
+	secret := source{func(c aws.Config) token.Source { return tokenstore.Source(c, "", "token") }, inSecret}
+	parameter := source{func(c aws.Config) token.Source { return tokenstore.Source(c, "/token", "token") }, inParameter}
 	for _, c := range []struct {
-		source                func(aws.Config) token.Source
-		request, answer, want string
-		replaceable           bool
+		source       source
+		answer, want string
+		replaceable  bool
 	}{
-		{credentials, inSecret, `{"SecretString":"a"}`, "a <nil>", false},
-		{credentials, inSecret, `{"SecretBinary":"Yg=="}`, "b <nil>", false}, // of a file
-		{credentials, inSecret, awstest.Refused("ResourceNotFoundException"), " " + token.ErrNone.Error(), false},
-		{secret, inSecret, `{"SecretString":""}`, " " + token.ErrNone.Error(), false},
-		{secret, inSecret, `{}`, " " + token.ErrNone.Error(), false},
-		{parameter, inParameter, `{"Parameter":{"Value":""}}`, " " + token.ErrNone.Error(), false},
-		{credentials, inSecret, awstest.Refused("AccessDeniedException"), " token: the secret with the client " +
+		{credentials, `{"SecretString":"a"}`, "a <nil>", false},
+		{credentials, `{"SecretBinary":"Yg=="}`, "b <nil>", false}, // of a file
+		{credentials, awstest.Refused("ResourceNotFoundException"), " " + token.ErrNone.Error(), false},
+		{secret, `{"SecretString":""}`, " " + token.ErrNone.Error(), false},
+		{secret, `{}`, " " + token.ErrNone.Error(), false},
+		{parameter, `{"Parameter":{"Value":""}}`, " " + token.ErrNone.Error(), false},
+		{credentials, awstest.Refused("AccessDeniedException"), " token: the secret with the client " +
 			"credentials: Secrets Manager GetSecretValue: AccessDeniedException", false},
-		{secret, inSecret, awstest.Refused("DecryptionFailure"), " token: the secret with the token: " +
+		{secret, awstest.Refused("DecryptionFailure"), " token: the secret with the token: " +
 			"Secrets Manager GetSecretValue: DecryptionFailure", false},
-		{parameter, inParameter, `{"Parameter":{"Value":"text"}}`, "text <nil>", false},
-		{parameter, inParameter, awstest.Refused("ParameterNotFound"), " " + token.ErrNone.Error(), false},
+		{parameter, `{"Parameter":{"Value":"text"}}`, "text <nil>", false},
+		{parameter, awstest.Refused("ParameterNotFound"), " " + token.ErrNone.Error(), false},
 		// The key of the parameter is another one now, or no more.
-		{parameter, inParameter, awstest.Refused("AccessDeniedException"), " token: the parameter with the token: " +
-			"Parameter Store GetParameter: AccessDeniedException", true},
-		{parameter, inParameter, awstest.Refused("InvalidKeyId"), " token: the parameter with the token: " +
-			"Parameter Store GetParameter: InvalidKeyId", true},
-		{parameter, inParameter, awstest.Refused("ValidationException"), " token: the parameter with the token: " +
-			"Parameter Store GetParameter: ValidationException", false},
+		{parameter, awstest.Refused("AccessDeniedException"), ofParameter + "AccessDeniedException", true},
+		{parameter, awstest.Refused("InvalidKeyId"), ofParameter + "InvalidKeyId", true},
+		{parameter, awstest.Refused("ValidationException"), ofParameter + "ValidationException", false},
 	} {
 		cfg, w := awstest.Answering(t, c.answer)
-		text, err := c.source(cfg).Load(t.Context())
+		text, err := c.source.of(cfg).Load(t.Context())
 		e, ok := errors.AsType[*token.StoreError](err)
 		if got := fmt.Sprint(text, " ", err); got != c.want || (ok && e.Replaceable) != c.replaceable ||
-			w.Requests()[0].Body != c.request {
+			w.Requests()[0].Body != c.source.request {
 			t.Errorf("%s: %s, want %s", c.answer, got, c.want)
 		}
 	}
