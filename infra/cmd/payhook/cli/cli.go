@@ -24,6 +24,7 @@ import (
 	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
+	"payhook.example/shared/settings"
 )
 
 // The exit statuses of all commands.
@@ -106,9 +107,14 @@ func (p *Program) Root() *cobra.Command {
 		},
 		RunE: group,
 	}
-	p.targetFlags(root.PersistentFlags())
-	root.PersistentFlags().BoolVar(&p.JSON, "json", false,
-		"print JSON: one document, or one a line where there are several")
+	f, t := root.PersistentFlags(), &p.Target
+	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
+	f.StringVar(&t.StackName, "stack", "",
+		"`name` of the CloudFormation stack (default "+settings.ByKey("stackName").Default+")")
+	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
+	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
+	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
+	f.BoolVar(&p.JSON, "json", false, "print JSON: one document, or one a line where there are several")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usage("%w; %s --help lists the flags", err, cmd.CommandPath())
 	})

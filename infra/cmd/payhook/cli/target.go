@@ -9,21 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"payhook.example/infra/stack"
-	"payhook.example/shared/settings"
 )
-
-func (p *Program) targetFlags(f *pflag.FlagSet) {
-	t := &p.Target
-	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" started, and never AWS")
-	f.StringVar(&t.StackName, "stack", "",
-		"`name` of the CloudFormation stack (default "+settings.ByKey("stackName").Default+")")
-	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
-	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
-	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
-}
 
 // Choose completes a target that no flag names: it is the local run if one is up. Err then says so. It is an error if
 // the local run was killed, so that nothing goes to AWS by accident.
@@ -102,8 +90,5 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...stri
 		}
 		return nil
 	})
-	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
-		panic(err) // there is no such flag
-	}
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -41,21 +41,15 @@ var (
 )
 
 // signed returns a proof of a payload.
-func signed(t testing.TB, with paymenttest.Key, payload []byte, at time.Time) proof.Proof {
-	t.Helper()
-	return signedAs(t, with, payload, signature.FormatTime(at), with.ID)
+func signed(with paymenttest.Key, payload []byte, at time.Time) proof.Proof {
+	return signedAs(with, payload, signature.FormatTime(at), with.ID)
 }
 
 // signedAs returns a proof with any timestamp and key id.
-func signedAs(t testing.TB, with paymenttest.Key, payload []byte, timestamp, keyID string) proof.Proof {
-	t.Helper()
-	p := proof.Proof{Payload: payload, Timestamp: timestamp, KeyID: keyID, LockDays: 2562,
-		JWK: keys.FormatJWK(keyID, &with.Private.PublicKey)}
-	var err error
-	if p.Signature, err = signature.Sign(with.Private, payload, p.Timestamp, p.KeyID); err != nil {
-		t.Fatal(err)
-	}
-	return p.AsAccepted()
+func signedAs(with paymenttest.Key, payload []byte, timestamp, keyID string) proof.Proof {
+	return proof.Proof{Payload: payload, Timestamp: timestamp, KeyID: keyID, LockDays: 2562,
+		JWK:       keys.FormatJWK(keyID, &with.Private.PublicKey),
+		Signature: must(signature.Sign(with.Private, payload, timestamp, keyID))}.AsAccepted()
 }
 
 // certified adds a client certificate.
@@ -69,14 +63,7 @@ func unsigned(r proof.Proof) proof.Proof {
 	return certified(proof.Proof{Payload: r.Payload, LockDays: 2562}.AsAccepted())
 }
 
-func encoded(t testing.TB, r proof.Proof) []byte {
-	t.Helper()
-	text, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
+func encoded(r proof.Proof) []byte { return must(r.Encode()) }
 
 // proofs calls a command below evidence.
 func (w *world) proofs(args ...string) (out, stderr string, status int) {
@@ -101,23 +88,23 @@ func folder(t *testing.T, files map[string][]byte) string {
 
 func TestVerifyCounts(t *testing.T) {
 	w := newWorld(t)
-	one := signed(t, key(), paymenttest.Delivery(paymenttest.Events(2)...), when)
-	other := certified(signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), when))
-	marked := signed(t, key(), append([]byte("\ufeff"), one.Payload...), when)
+	one := signed(key(), paymenttest.Delivery(paymenttest.Events(2)...), when)
+	other := certified(signed(otherKey(), paymenttest.Delivery(paymenttest.Event()), when))
+	marked := signed(key(), append([]byte("\ufeff"), one.Payload...), when)
 	forged := one
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	certain := unsigned(one)
 	far, mtls := other.Name(), certain.Name()
-	cut := encoded(t, one)[:500]
-	files := folder(t, map[string][]byte{one.Name(): encoded(t, one), far: encoded(t, other), mtls: encoded(t, certain),
-		forged.Name(): encoded(t, forged), "empty.json": nil, "cut.json": cut, "renamed.json": encoded(t, one),
+	cut := encoded(one)[:500]
+	files := folder(t, map[string][]byte{one.Name(): encoded(one), far: encoded(other), mtls: encoded(certain),
+		forged.Name(): encoded(forged), "empty.json": nil, "cut.json": cut, "renamed.json": encoded(one),
 		"id.message": []byte("x")})
-	intact := folder(t, map[string][]byte{one.Name(): encoded(t, one), mtls: encoded(t, certain)})
+	intact := folder(t, map[string][]byte{one.Name(): encoded(one), mtls: encoded(certain)})
 	// The name of another file is not printed.
 	odd := func(text []byte) string {
 		return fmt.Sprintf("%s, a file with the SHA-256 %x", files, sha256.Sum256(text))
 	}
-	damaged := []string{forged.Name(), odd(cut), odd(nil), odd(encoded(t, one))}
+	damaged := []string{forged.Name(), odd(cut), odd(nil), odd(encoded(one))}
 	jwk := append([]byte("\ufeff"), key().JWK()...) // as editors write it
 	trusted := "--keys " + folder(t, map[string][]byte{"a": jwk, "b": paymenttest.NewKey(2048).JWK()})
 	for name, test := range map[string]struct {
@@ -127,7 +114,7 @@ func TestVerifyCounts(t *testing.T) {
 	}{
 		"all":    {files, "", [4]int{2, 4, 1, 0}, damaged},
 		"intact": {intact, "", [4]int{1, 0, 1, 0}, nil},
-		"a byte order mark": {folder(t, map[string][]byte{marked.Name(): encoded(t, marked)}), trusted,
+		"a byte order mark": {folder(t, map[string][]byte{marked.Name(): encoded(marked)}), trusted,
 			[4]int{1, 0, 0, 0}, nil},
 		"with keys": {files, trusted, [4]int{1, 4, 1, 1},
 			append([]string{far, mtls}, damaged...)},
@@ -162,7 +149,7 @@ func TestVerifyCounts(t *testing.T) {
 
 func TestWhatCannotBeVerified(t *testing.T) {
 	w := newWorld(t)
-	files := folder(t, map[string][]byte{"one": encoded(t, signed(t, key(), []byte("{}"), when))})
+	files := folder(t, map[string][]byte{"one": encoded(signed(key(), []byte("{}"), when))})
 	for message, test := range map[string]struct {
 		args   []string
 		status int
@@ -194,13 +181,13 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 	b := bucket{}
 	var all []proof.Proof
 	for range 5 {
-		r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
-		b[r.Name()+"?1"] = encoded(t, r)
+		r := signed(key(), paymenttest.Delivery(paymenttest.Event()), when)
+		b[r.Name()+"?1"] = encoded(r)
 		all = append(all, r)
 	}
 	at := func(key string, at time.Time) string { return key + "?" + at.UTC().Format(time.RFC3339) }
 	const ended = "accepted/2562/2026/01/31/12/x"
-	other := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
+	other := signed(key(), paymenttest.Delivery(paymenttest.Event()), when)
 	name := all[2].Name()
 	for title, test := range map[string]struct {
 		further map[string][]byte
@@ -208,18 +195,18 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 		message string
 	}{
 		"one each":           {nil, [3]int{5, 0, 0}, ""},
-		"a second, the same": {map[string][]byte{name + "?2": encoded(t, all[2])}, [3]int{6, 0, 1}, "?versionId=1"},
+		"a second, the same": {map[string][]byte{name + "?2": encoded(all[2])}, [3]int{6, 0, 1}, "?versionId=1"},
 		"a second, damaged":  {map[string][]byte{name + "?2": []byte("x")}, [3]int{5, 1, 1}, "?versionId=2"},
 		"a delete marker": {map[string][]byte{at(name, lockEnd.Add(-time.Second)): nil}, [3]int{5, 0, 1},
 			"Z\",\"error\":\"it is a delete marker, and the proof is locked"},
 		"the end of the retention": {map[string][]byte{at(name, lockEnd): nil}, [3]int{5, 0, 0}, ""},
 		"a lock that is not known": {map[string][]byte{at(other.Name(), lockEnd): nil,
-			other.Name() + "?unknown": encoded(t, other)}, [3]int{6, 0, 1}, "s3:GetObjectRetention is missing"},
+			other.Name() + "?unknown": encoded(other)}, [3]int{6, 0, 1}, "s3:GetObjectRetention is missing"},
 		"a deleted proof": {map[string][]byte{at(ended, time.Now().Add(-29*24*time.Hour)): nil}, [3]int{5, 0, 1},
 			"there is no proof"},
 		"an ended proof": {map[string][]byte{at(ended, time.Now().Add(-31*24*time.Hour)): nil}, [3]int{5, 0, 0}, ""},
-		"another name":   {map[string][]byte{ended + "?1": encoded(t, other)}, [3]int{5, 1, 0}, "the name"},
-		"the checksum":   {map[string][]byte{other.Name() + "?bad": encoded(t, other)}, [3]int{5, 1, 0}, "checksum"},
+		"another name":   {map[string][]byte{ended + "?1": encoded(other)}, [3]int{5, 1, 0}, "the name"},
+		"the checksum":   {map[string][]byte{other.Name() + "?bad": encoded(other)}, [3]int{5, 1, 0}, "checksum"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			changed := maps.Clone(b)
@@ -249,8 +236,8 @@ func TestAllVersionsOfObjectsAreRead(t *testing.T) {
 }
 
 func TestTheHoursOfTheEventAreSearched(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
-	ahead := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), noon.Add(time.Hour)) // by the service's clock
+	r := signed(key(), paymenttest.Delivery(paymenttest.Event()), when)
+	ahead := signed(key(), paymenttest.Delivery(paymenttest.Event()), noon.Add(time.Hour)) // by the service's clock
 	id := r.EventIDs[0]
 	item := func(recorded, event time.Time) func(*world) {
 		return func(w *world) {
@@ -278,7 +265,7 @@ func TestTheHoursOfTheEventAreSearched(t *testing.T) {
 		"a deliveryId":                       {nil, r.DeliveryID + " --from 2026-01-31 --to 2026-02-01", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := served(t, bucket{r.Name() + "?1": encoded(t, r), ahead.Name() + "?1": encoded(t, ahead)})
+			w := served(t, bucket{r.Name() + "?1": encoded(r), ahead.Name() + "?1": encoded(ahead)})
 			if test.ledger != nil {
 				test.ledger(w)
 			}
@@ -300,7 +287,7 @@ func TestTheProofOfAnEventThatIsAheadIsFound(t *testing.T) {
 	now.EventTimestamp, later.EventTimestamp = when.Add(10*time.Hour), when.Add(30*time.Hour)
 	r := unsigned(proof.Proof{Payload: paymenttest.Delivery(now, later)})
 	other := "accepted/2562/2026/02/01/08/20260201T080000.000Z-unknown-0.json?2026-01-31T13:00:06Z"
-	b := bucket{r.Name() + "?1": encoded(t, r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(t, r),
+	b := bucket{r.Name() + "?1": encoded(r), other: []byte("x"), r.Name() + "?2026-01-31T14:00:00Z": encoded(r),
 		strings.Replace(other, "01-31", "02-28", 1): nil, "accepted/2562/2027/01/01/00/x?1": []byte("x"),
 		"accepted/2562/2028/01/01/00/x?1": []byte("x")}
 	w := served(t, b)
@@ -322,19 +309,19 @@ func TestTheProofOfAnEventThatIsAheadIsFound(t *testing.T) {
 func TestAllProofsOfAnEventAreFound(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventTimestamp = when.Add(-time.Second)
-	first := signed(t, key(), paymenttest.Delivery(event), when)
-	again := signed(t, key(), paymenttest.Delivery(event), when.Add(time.Hour))
+	first := signed(key(), paymenttest.Delivery(event), when)
+	again := signed(key(), paymenttest.Delivery(event), when.Add(time.Hour))
 	changed := event
 	changed.EventData.Amount = "0.01"
-	conflict := signed(t, key(), paymenttest.Delivery(changed), when)
-	marked := signed(t, key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), when)
-	incomplete := signed(t, key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
+	conflict := signed(key(), paymenttest.Delivery(changed), when)
+	marked := signed(key(), append([]byte("\ufeff"), paymenttest.Delivery(event)...), when)
+	incomplete := signed(key(), paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()),
 		[]byte(`{"eventId":"`+event.EventID+`"}`)), when)
-	unknown := signed(t, otherKey(), paymenttest.Delivery(event), when)
-	forged := unsigned(signed(t, key(), paymenttest.Delivery(changed), when.Add(-time.Hour)))
+	unknown := signed(otherKey(), paymenttest.Delivery(event), when)
+	forged := unsigned(signed(key(), paymenttest.Delivery(changed), when.Add(-time.Hour)))
 	same := unsigned(first)
-	damaged := bytes.Replace(encoded(t, first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
-	also := func(r proof.Proof) bucket { return bucket{r.Name() + "?1": encoded(t, r)} }
+	damaged := bytes.Replace(encoded(first), []byte(`"timestamp":"2026`), []byte(`"timestamp":"2025`), 1)
+	also := func(r proof.Proof) bucket { return bucket{r.Name() + "?1": encoded(r)} }
 	const bad = "accepted/2562/2026/01/31/12/a?1"
 	one, two, certain := "verifies", "verifies\nverifies", "verifies\nnot signed: the certificate verifies"
 	for name, test := range map[string]struct {
@@ -385,7 +372,7 @@ func TestTheMembersOfAProofAreDocumented(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| (?:its )?(`[^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
 		documented = append(documented, strings.Split(strings.Trim(row[1], "`"), "`, `")...)
 	}
-	text := encoded(t, certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)))
+	text := encoded(certified(signed(key(), paymenttest.Delivery(paymenttest.Event()), when)))
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for {
 		token, err := dec.ReadToken()
@@ -414,20 +401,20 @@ func TestOpenSSLVerifiesTheFoundProof(t *testing.T) {
 	upper.EventID = strings.ToUpper(upper.EventID)
 	one := paymenttest.Delivery(paymenttest.Event())
 	for name, r := range map[string]proof.Proof{
-		"a comma":    signedAs(t, key(), one, "2026-01-31T12:00:00,005Z", key().ID),
-		"HTTP":       signedAs(t, key(), one, "Sat, 31 Jan 2026 12:00:00 GMT", key().ID),
-		"a key id":   signedAs(t, key(), one, "1769860800", strings.ToUpper(strings.ReplaceAll(key().ID, "-", ""))),
-		"not a time": signedAs(t, key(), one, `";$(touch pwned)'\`, key().ID),
-		"upper case": signed(t, key(), paymenttest.Delivery(upper), when),
-		"2048 bits":  signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...), when),
-		"3072 bits":  signed(t, otherKey(), paymenttest.Delivery(paymenttest.Event()), when),
-		"large":      signed(t, key(), large, when),
-		"both":       certified(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)),
-		"mtls":       unsigned(signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)),
-		"4096 bits":  signed(t, paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), when),
+		"a comma":    signedAs(key(), one, "2026-01-31T12:00:00,005Z", key().ID),
+		"HTTP":       signedAs(key(), one, "Sat, 31 Jan 2026 12:00:00 GMT", key().ID),
+		"a key id":   signedAs(key(), one, "1769860800", strings.ToUpper(strings.ReplaceAll(key().ID, "-", ""))),
+		"not a time": signedAs(key(), one, `";$(touch pwned)'\`, key().ID),
+		"upper case": signed(key(), paymenttest.Delivery(upper), when),
+		"2048 bits":  signed(key(), paymenttest.Delivery(paymenttest.Events(3)...), when),
+		"3072 bits":  signed(otherKey(), paymenttest.Delivery(paymenttest.Event()), when),
+		"large":      signed(key(), large, when),
+		"both":       certified(signed(key(), paymenttest.Delivery(paymenttest.Event()), when)),
+		"mtls":       unsigned(signed(key(), paymenttest.Delivery(paymenttest.Event()), when)),
+		"4096 bits":  signed(paymenttest.NewKey(4096), paymenttest.Delivery(paymenttest.Event()), when),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
+			w := served(t, bucket{r.Name() + "?1": encoded(r)})
 			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
 			name, err := proof.ParseName(r.Name())
 			if err != nil {
@@ -452,7 +439,7 @@ func TestOpenSSLVerifiesTheFoundProof(t *testing.T) {
 			if got := filesIn(t, out); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 				t.Errorf("%q, want %q", got, want)
 			}
-			if got, err := os.ReadFile(filepath.Join(out, r.Name())); err != nil || !bytes.Equal(got, encoded(t, r)) {
+			if got, err := os.ReadFile(filepath.Join(out, r.Name())); err != nil || !bytes.Equal(got, encoded(r)) {
 				t.Error(err)
 			}
 			if text, stderr, status := w.proofs("verify", out); status != 0 {
@@ -500,7 +487,7 @@ func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 	event.EventTimestamp = when
 	id := event.EventID
 	payload := paymenttest.Delivery(event)
-	good := signed(t, key(), payload, when)
+	good := signed(key(), payload, when)
 	const evil = "x;touch pwned;$(touch pwned)\x1b[2J\u202e"
 	b, all := bucket{}, []proof.Proof{}
 	member := func(change func(p *proof.Proof)) {
@@ -515,7 +502,7 @@ func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 	member(func(p *proof.Proof) { p.Timestamp = evil })
 	member(func(p *proof.Proof) { p.KeyID = evil })
 	member(func(p *proof.Proof) { p.Signature = evil })
-	member(func(p *proof.Proof) { *p = signedAs(t, key(), payload, p.Timestamp, "$(touch pwned)") })
+	member(func(p *proof.Proof) { *p = signedAs(key(), payload, p.Timestamp, "$(touch pwned)") })
 	member(func(p *proof.Proof) { // a name of a CA is in the error of Go
 		ca, same := paymenttest.NewCA(evil), paymenttest.NewCA(evil)
 		p.Certificate = proof.NewCertificate(payload, []*x509.Certificate{ca.Client(nil).Leaf, same.Certificate},
@@ -526,17 +513,17 @@ func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 		p.Certificate.Chain[0] = "-----BEGIN " + evil + "-----"
 	})
 	for i, p := range all {
-		b[fmt.Sprintf("%s%032x.json?1", good.Name()[:len(good.Name())-len(".json")-32], i)] = encoded(t, p)
+		b[fmt.Sprintf("%s%032x.json?1", good.Name()[:len(good.Name())-len(".json")-32], i)] = encoded(p)
 	}
 	for i, odd := range []string{evil, "../" + evil, "a/../../" + evil, strings.Repeat("n", 900) + evil, "\xff" + evil,
 		"é" + evil + ".json", "accepted/" + evil, good.Name() + evil, good.Name() + "\n" + evil} {
-		b["accepted/2562/2026/01/31/12/"+odd+"?1"] = encoded(t, all[i])
-		b["accepted/"+odd+"?1"] = encoded(t, good)
+		b["accepted/2562/2026/01/31/12/"+odd+"?1"] = encoded(all[i])
+		b["accepted/"+odd+"?1"] = encoded(good)
 		b[odd+"?1"] = nil
 	}
 	// Without the proofs above, one verifies whose texts were chosen as well.
-	chosen := signedAs(t, key(), payload, "x;touch pwned;$(touch pwned)\u00e9", key().ID)
-	one := bucket{chosen.Name() + "?1": encoded(t, chosen)}
+	chosen := signedAs(key(), payload, "x;touch pwned;$(touch pwned)\u00e9", key().ID)
+	one := bucket{chosen.Name() + "?1": encoded(chosen)}
 	others := folder(t, map[string][]byte{"a": otherKey().JWK()})
 	for name, test := range map[string]struct {
 		b      bucket
@@ -577,7 +564,7 @@ func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 		})
 	}
 	// As files, with links and what is no file.
-	files := map[string][]byte{good.Name(): encoded(t, good)}
+	files := map[string][]byte{good.Name(): encoded(good)}
 	for name, text := range b {
 		name, _, _ = strings.Cut(name, "?")
 		if len(path.Base(name)) < 250 && filepath.IsLocal(name) && text != nil {
@@ -601,12 +588,12 @@ func TestNoTextOfAProofIsRunOrPrinted(t *testing.T) {
 
 func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 	w := newWorld(t)
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
+	r := signed(key(), paymenttest.Delivery(paymenttest.Event()), when)
 	other := r
 	other.LockDays = 30
 	parked := r
 	parked.Reason, parked.LockDays, parked.StoredAt, parked.Cause = proof.Invalid, 0, when, "why"
-	text := encoded(t, r)
+	text := encoded(r)
 	for name, test := range map[string]struct {
 		name, verify string
 		text         []byte
@@ -622,8 +609,8 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 		"another hour":        {strings.Replace(r.Name(), "/12/", "/13/", 1), "", text, 1},
 		"another reason":      {strings.Replace(r.Name(), "accepted/2562", "invalid", 1), "", text, 1},
 		"no lock":             {strings.Replace(r.Name(), "/2562", "", 1), "", text, 1},
-		"parked":              {parked.Name(), "", encoded(t, parked), 0},
-		"parked as accepted":  {r.Name(), "", encoded(t, parked), 1},
+		"parked":              {parked.Name(), "", encoded(parked), 0},
+		"parked as accepted":  {r.Name(), "", encoded(parked), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := folder(t, map[string][]byte{test.name: test.text})
@@ -645,8 +632,8 @@ func TestAFolderIsVerifiedAsTheBucketIs(t *testing.T) {
 
 // What was in the folder could be taken for a part of the proof.
 func TestAProofIsWrittenOnlyIntoANewOrEmptyFolder(t *testing.T) {
-	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()), when)
-	w := served(t, bucket{r.Name() + "?1": encoded(t, r)})
+	r := signed(key(), paymenttest.Delivery(paymenttest.Event()), when)
+	w := served(t, bucket{r.Name() + "?1": encoded(r)})
 	used, empty := folder(t, map[string][]byte{"a": nil}), t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(used, link); err != nil {
@@ -673,9 +660,9 @@ func TestTheProofsOfEverySettingAreFound(t *testing.T) {
 	event.EventTimestamp = when
 	b := bucket{}
 	for i, days := range []int{1, 30, 2562, 25620, 36500} {
-		r := signed(t, key(), paymenttest.Delivery(event), when.Add(time.Duration(i)*time.Minute))
+		r := signed(key(), paymenttest.Delivery(event), when.Add(time.Duration(i)*time.Minute))
 		r.LockDays = days
-		b[r.Name()+"?1"] = encoded(t, r)
+		b[r.Name()+"?1"] = encoded(r)
 		if days == 30 {
 			b[r.Name()+"?"+lockEnd.Add(-time.Second).Format(time.RFC3339)] = nil // which hides a folder
 		}
@@ -707,8 +694,8 @@ func TestEventsForABusThatWasGoneAreUnchanged(t *testing.T) {
 	}
 	files, published, want := map[string][]byte{}, []string{""}, map[string]string{}
 	deliver := func(before string, raw ...[]byte) {
-		r := signed(t, key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), when)
-		files["records/"+r.Name()] = encoded(t, r)
+		r := signed(key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), when)
+		files["records/"+r.Name()] = encoded(r)
 	}
 	gone := func(more string) []byte {
 		id, raw := event(more)

@@ -31,14 +31,14 @@ func (w *world) record(s ledger.State, window time.Duration) payment.Event {
 }
 
 // accepted returns the proof of a delivery with events, which was signed at noon.
-func accepted(t *testing.T, events ...payment.Event) proof.Proof {
-	return signed(t, key(), paymenttest.Delivery(events...), noon)
+func accepted(events ...payment.Event) proof.Proof {
+	return signed(key(), paymenttest.Delivery(events...), noon)
 }
 
 // add adds proofs that S3 stored so long before noon.
-func (b bucket) add(t *testing.T, age time.Duration, all ...proof.Proof) bucket {
+func (b bucket) add(age time.Duration, all ...proof.Proof) bucket {
 	for _, p := range all {
-		b[p.Name()+"?"+noon.Add(-age).Format(time.RFC3339)] = encoded(t, p)
+		b[p.Name()+"?"+noon.Add(-age).Format(time.RFC3339)] = encoded(p)
 	}
 	return b
 }
@@ -128,10 +128,10 @@ func TestAReplayedIDIsNotMissing(t *testing.T) {
 
 // What was published with the longer window is still remembered, and without items the setting decides.
 func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
-	lost := accepted(t, paymenttest.Event())
+	lost := accepted(paymenttest.Event())
 	id := lost.EventIDs[0]
 	for days, want := range map[int]finding{300: older, 400: missing} {
-		w := served(t, bucket{}.add(t, 365*24*time.Hour, lost))
+		w := served(t, bucket{}.add(365*24*time.Hour, lost))
 		w.setting = map[string]string{"PAYHOOK_DEDUPLICATION_WINDOW": fmt.Sprint(days, "d")}
 		w.check(id, by(eventID), want == missing, want)
 		long := w.record(ledger.Published, time.Duration(days)*24*time.Hour).EventID
@@ -148,7 +148,7 @@ func TestTheLongestWindowDecidesWhatIsOlder(t *testing.T) {
 func TestAProofThatCannotBeReadIsAFailure(t *testing.T) {
 	w := served(t, nil)
 	event := w.record(ledger.Published, month)
-	w.bucket = bucket{}.add(t, time.Hour, accepted(t, event))
+	w.bucket = bucket{}.add(time.Hour, accepted(event))
 	w.bucket["accepted/2562/2026/01/31/12/deleted?1"] = nil
 	w.check(event.EventID, by("eventId"), false, published)
 	w.bucket["accepted/2562/2026/01/31/12/x?1"] = []byte("x")
@@ -164,7 +164,7 @@ func TestAProofThatCannotBeReadIsAFailure(t *testing.T) {
 	} {
 		event := `{"eventName":"A.B","eventId":"` + uuid.New().String() + `","eventData":` + data + "}"
 		payload := paymenttest.RawDelivery(uuid.New().String(), []byte(event))
-		w.bucket = bucket{}.add(t, time.Hour, signed(t, key(), payload, noon))
+		w.bucket = bucket{}.add(time.Hour, signed(key(), payload, noon))
 		for _, field := range []string{"svcUniquePaymentId", "svcPostingIds", "paymentRequestId"} {
 			_, said, _ := w.reconcile("P-7", by(field)...)
 			if got := strings.Contains(said, "1 proof not read, or without a readable "+field); got !=
@@ -177,17 +177,17 @@ func TestAProofThatCannotBeReadIsAFailure(t *testing.T) {
 
 func TestADeliveryHasTheWorstFindingOfItsEvents(t *testing.T) {
 	w := served(t, nil)
-	first := accepted(t, w.record(ledger.Published, month), w.record(ledger.Pending, 0))
+	first := accepted(w.record(ledger.Published, month), w.record(ledger.Pending, 0))
 	event := w.record(ledger.Published, month)
-	second := accepted(t, event, w.record(ledger.Published, month))
-	again := accepted(t, event) // the same event in another delivery
+	second := accepted(event, w.record(ledger.Published, month))
+	again := accepted(event) // the same event in another delivery
 	name, invalid := w.park(0, proof.Invalid)
 	conflict, _ := w.park(0, proof.Conflict, about(event.EventID),
 		func(p *proof.Proof) { p.DeliveryID = second.DeliveryID })
 	lost := uuid.New().String()
 	text := strings.Join([]string{first.DeliveryID, second.DeliveryID, again.DeliveryID, invalid.DeliveryID, lost},
 		"\r\n\r\n") + "\r\n" + first.DeliveryID
-	w.bucket = bucket{}.add(t, time.Hour, first, second, again)
+	w.bucket = bucket{}.add(time.Hour, first, second, again)
 	rows, _, _ := w.reconcile(text, by("deliveryId")...)
 	got := map[string]string{}
 	for _, r := range rows {
@@ -203,9 +203,9 @@ func TestADeliveryHasTheWorstFindingOfItsEvents(t *testing.T) {
 func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 	w := served(t, nil)
 	event, other := w.record(ledger.Published, month), w.record(ledger.Pending, 0)
-	known, lost := accepted(t, event, other), accepted(t, paymenttest.Event())
-	recent := bucket{}.add(t, time.Hour, known, lost)
-	aged := bucket{}.add(t, 365*24*time.Hour, lost)
+	known, lost := accepted(event, other), accepted(paymenttest.Event())
+	recent := bucket{}.add(time.Hour, known, lost)
+	aged := bucket{}.add(365*24*time.Hour, lost)
 	ids := event.EventData.Identifiers
 	for _, test := range []struct {
 		by     string
@@ -220,7 +220,7 @@ func TestPaymentIdentifiersAreFoundInTheEvidence(t *testing.T) {
 		{"paymentRequestId", other.EventData.Identifiers.PaymentRequestID, recent, pending},
 		{"paymentRequestId", "another", recent, missing},
 		{"eventId", lost.EventIDs[0], aged, older},
-		{"eventId", lost.EventIDs[0], maps.Clone(aged).add(t, time.Hour, lost), older},
+		{"eventId", lost.EventIDs[0], maps.Clone(aged).add(time.Hour, lost), older},
 		// Its proof was stored, and the ledger does not have it although it remembers this time.
 		{"eventId", lost.EventIDs[0], recent, missing},
 		{"eventId", event.EventID, recent, published},
