@@ -39,12 +39,7 @@ type Member struct {
 	list []jsontext.Value // of objects
 }
 
-// Members returns the members of a document, in its order, without those that are zero. A time has how long ago it was.
-func (p *Program) Members(document any) ([]Member, error) {
-	text, err := encode(document, p.times())
-	return members("", text), err
-}
-
+// times adds to a time how long ago it was.
 func (p *Program) times() json.Options {
 	return json.WithMarshalers(json.MarshalFunc(func(at time.Time) ([]byte, error) {
 		if at.IsZero() {
@@ -54,6 +49,7 @@ func (p *Program) times() json.Options {
 	}))
 }
 
+// members returns the members of an object, in its order, without those that are zero.
 func members(prefix string, object jsontext.Value) (all []Member) {
 	d := jsontext.NewDecoder(bytes.NewReader(object))
 	_, _ = d.ReadToken() // {
@@ -120,31 +116,33 @@ func (p *Program) Show(document any) error {
 }
 
 // ShowLine writes one of several documents, which follow each other: with --json as it is, otherwise its members as
-// name=value.
-func (p *Program) ShowLine(document any) error { return p.write(document, p.WriteLine) }
+// name=value, quoted if that is needed. change can change a member, and says whether it is shown; nil: all are.
+func (p *Program) ShowLine(document any, change func(*Member) bool) error {
+	return p.write(document, func(all []Member) error {
+		var words []string
+		for _, m := range all {
+			if change != nil && !change(&m) {
+				continue
+			}
+			if strings.ContainsAny(m.Text, ` "=`) {
+				m.Text = strconv.Quote(m.Text)
+			}
+			words = append(words, Plain(m.Name)+"="+Plain(m.Text))
+		}
+		_, err := fmt.Fprintln(p.Out, strings.Join(words, "  "))
+		return err
+	})
+}
 
 func (p *Program) write(document any, text func([]Member) error) error {
 	if p.JSON {
 		return p.PrintJSON(document)
 	}
-	all, err := p.Members(document)
+	object, err := encode(document, p.times())
 	if err != nil {
 		return err
 	}
-	return text(all)
-}
-
-// WriteLine writes members as name=value, quoted if that is needed.
-func (p *Program) WriteLine(all []Member) error {
-	var words []string
-	for _, m := range all {
-		if strings.ContainsAny(m.Text, ` "=`) {
-			m.Text = strconv.Quote(m.Text)
-		}
-		words = append(words, Plain(m.Name)+"="+Plain(m.Text))
-	}
-	_, err := fmt.Fprintln(p.Out, strings.Join(words, "  "))
-	return err
+	return text(members("", object))
 }
 
 // List writes documents: with --json one a line, otherwise as a table with the members that are named, or else with

@@ -57,7 +57,7 @@ func TestADocumentIsShownAsItsMembers(t *testing.T) {
 			`{"rows":[{"id":"a","n":2},{"id":"b\u001b","at":"2026-01-31T12:00:00Z","n":0}],"id":"<c>",` +
 				`"at":"2026-01-31T12:00:00Z","n":0,"text":"say \"x y\"","list":["p","q"],"in":{"x":0,"y":2,"z":1},` +
 				`"zero":null,"of":[0],"flag":false}` + "\n"},
-		"ShowLine": {func(p *Program) error { return p.ShowLine(d.Rows[1]) },
+		"ShowLine": {func(p *Program) error { return p.ShowLine(d.Rows[1], nil) },
 			`id="b\x1b"  at="2026-01-31T12:00:00.000Z (1h ago)"` + "\n",
 			`{"id":"b\u001b","at":"2026-01-31T12:00:00Z","n":0}` + "\n"},
 		"List": {func(p *Program) error { return List(p, d.Rows[:1], "n", "at", "id") }, "N  ID\n2  a\n",
@@ -105,7 +105,7 @@ func TestWhatControlsATerminalIsEscaped(t *testing.T) {
 		document := map[string]string{hostile: hostile}
 		root.AddCommand(&cobra.Command{Use: "do", RunE: func(cmd *cobra.Command, _ []string) error {
 			p.Show(document)
-			p.ShowLine(document)
+			p.ShowLine(document, nil)
 			List(p, []map[string]string{document})
 			fmt.Fprintln(p.Out, hostile)
 			fmt.Fprintln(p.Err, hostile)

@@ -189,7 +189,7 @@ func (p *program) decide(ctx context.Context, s *connected, d *decision, names [
 		if !result.Failed {
 			done++
 		}
-		_ = p.ShowLine(result) // an error of the output is reported at the end
+		_ = p.ShowLine(result, nil) // an error of the output is reported at the end
 		if failures == maxFailures && tried < len(names) {
 			fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
 			break

@@ -82,7 +82,7 @@ func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where s
 		}
 		for _, problem := range []string{o.unexpected, n.add(o, known)} {
 			if problem != "" {
-				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem})
+				_ = p.ShowLine(map[string]string{"at": o.Name, "error": problem}, nil)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func verify(ctx context.Context, p *cli.Program, known []*rsa.PublicKey, where s
 	if n.Verified+n.Damaged+n.NotSigned+n.KeyUnknown == 0 {
 		return fmt.Errorf("there is no proof in %s", where)
 	}
-	return attention(p.ShowLine(n), n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0)
+	return attention(p.ShowLine(n, nil), n.Damaged+n.Versions > 0 || known != nil && n.NotSigned+n.KeyUnknown > 0)
 }
 
 // bucketAt returns a client for the bucket of an address, for which no stack is needed. Without an address, it

@@ -122,19 +122,14 @@ func (o *logsOptions) write(e entry) error {
 	} else {
 		document.Text = e.Text
 	}
-	if o.p.JSON {
-		return o.p.PrintJSON(document)
-	}
-	document.Text = strings.ReplaceAll(document.Text, "\t", "  ")
-	members, err := o.p.Members(document)
-	members = slices.DeleteFunc(members, func(m cli.Member) bool { return hidden.MatchString(m.Name) })
-	for i := range members {
-		members[i].Name = strings.TrimPrefix(members[i].Name, "line.")
-	}
-	if err != nil {
-		return err
-	}
-	return o.p.WriteLine(members)
+	return o.p.ShowLine(document, func(m *cli.Member) bool {
+		shown := !hidden.MatchString(m.Name)
+		if m.Name == "text" {
+			m.Text = strings.ReplaceAll(m.Text, "\t", "  ")
+		}
+		m.Name = strings.TrimPrefix(m.Name, "line.")
+		return shown
+	})
 }
 
 type entry struct {
