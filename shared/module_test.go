@@ -117,8 +117,7 @@ func main() {}
 	}
 }
 
-// A fork changes every occurrence of the module path. The test renames a copy and
-// compiles it.
+// A fork changes every occurrence of the module path. The test renames a copy and compiles it.
 func TestAForkRenamesTheModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles every package")

@@ -1,6 +1,5 @@
-// Command client calls a protected API of the payment service. It is an example of a
-// program in its own module. To use it, copy the folder and set the path of your checkout
-// of Payhook:
+// Command client calls a protected API of the payment service. It is an example of a program in its own module. To use
+// it, copy the folder and set the path of your checkout of Payhook:
 //
 //	go mod edit -replace=payhook.example=../payhook
 //
@@ -9,11 +8,10 @@
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . GET /v1/protected/payments
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . POST /v1/protected/payments '{"amount":1}'
 //
-// TOKEN_SECRET is the stack's output TokenSecret. With the setting tokenStore=parameter, set
-// TOKEN_PARAMETER to the output TokenParameter instead. The only permission that the program
-// needs is secretsmanager:GetSecretValue on this secret, or ssm:GetParameter on this parameter. It
-// prints the status to standard error and the answer to standard output, and exits with 1 unless the
-// status is 2xx.
+// TOKEN_SECRET is the stack's output TokenSecret. With the setting tokenStore=parameter, set TOKEN_PARAMETER to the
+// output TokenParameter instead. The only permission that the program needs is secretsmanager:GetSecretValue on this
+// secret, or ssm:GetParameter on this parameter. It prints the status to standard error and the answer to standard
+// output, and exits with 1 unless the status is 2xx.
 package main
 
 import (

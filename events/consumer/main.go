@@ -1,14 +1,12 @@
-// Command consumer is an example of a CDK app that consumes events of Payhook, with two
-// constructs to copy: a rule with a queue (queue.go) and with a function (function.go). It refers
-// to Payhook's bus by its name.
+// Command consumer is an example of a CDK app that consumes events of Payhook, with two constructs to copy: a rule with
+// a queue (queue.go) and with a function (function.go). It refers to Payhook's bus by its name.
 //
 // The CDK CLI starts it in this folder:
 //
 //	npx cdk deploy PayhookConsumer -c eventBusName=Payhook --parameters LargeEventBucket=BUCKET
 //
-// Context: eventBusName, Payhook by default; stackName, PayhookConsumer by default; rules, the
-// names of the patterns in events/rules that get a queue, separated by commas, all by default;
-// local, for an emulator.
+// Context: eventBusName, Payhook by default; stackName, PayhookConsumer by default; rules, the names of the patterns in
+// events/rules that get a queue, separated by commas, all by default; local, for an emulator.
 //
 // Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; each URL
 // in its own output, such as EuroQueueUrl for the rule euro; and the name, the table, the log
@@ -125,12 +123,10 @@ type rule struct {
 	pattern map[string]any
 }
 
-// ruleName matches the name of a rule: words joined by hyphens, from which the name of an
-// output can be formed.
+// ruleName matches the name of a rule: words joined by hyphens, from which the name of an output can be formed.
 var ruleName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// readRules reads the event patterns in a folder with these names, separated by commas, or
-// all if names is empty.
+// readRules reads the event patterns in a folder with these names, separated by commas, or all if names is empty.
 func readRules(folder, names string) ([]rule, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {

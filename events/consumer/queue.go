@@ -9,8 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// newQueueConsumer creates a rule on the bus of that name, with that pattern, and its
-// queue.
+// newQueueConsumer creates a rule on the bus of that name, with that pattern, and its queue.
 func newQueueConsumer(scope constructs.Construct, id, bus string, pattern map[string]any) awssqs.Queue {
 	scope = constructs.NewConstruct(scope, jsii.String(id))
 	queue, undelivered := newQueue(scope, "Queue"), newQueue(scope, "Undelivered")

@@ -1,6 +1,5 @@
-// Redrive is the Lambda function that publishes, on a schedule, events that were
-// recorded but are not on the bus. It also replays and dismisses what is parked, and replays
-// rejected webhooks.
+// Redrive is the Lambda function that publishes, on a schedule, events that were recorded but are not on the bus. It
+// also replays and dismisses what is parked, and replays rejected webhooks.
 package main
 
 import (

@@ -52,9 +52,8 @@ func (b *Bus) Size(e Event) int { return Entry{b.source, e}.size() }
 // Fits reports whether an event is small enough for the bus.
 func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.maxBytes }
 
-// Publish puts events on the bus, in as few requests as they fit in, several
-// at once, and returns for each nil if it is on the bus, and otherwise why it
-// is not known to be. An event that [Check] finds is not sent; its error is the
+// Publish puts events on the bus, in as few requests as they fit in, several at once, and returns for each nil if it is
+// on the bus, and otherwise why it is not known to be. An event that [Check] finds is not sent; its error is the
 // [*DetailError]. Publish stops trying when ctx ends.
 func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	results := make([]error, len(events))
@@ -73,9 +72,8 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	return results
 }
 
-// publish puts the events at the positions of one batch on the bus. It makes
-// at most 2n-1 requests for n events to find those that EventBridge rejects,
-// and tries what is left of each at most attempts times.
+// publish puts the events at the positions of one batch on the bus. It makes at most 2n-1 requests for n events to find
+// those that EventBridge rejects, and tries what is left of each at most attempts times.
 func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results []error) {
 	entries := make([]Entry, len(batch))
 	for i, position := range batch {
@@ -84,8 +82,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 	for attempt := 1; ; attempt++ {
 		failures, err := b.store.Put(ctx, entries)
 		if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == OfEntry {
-			// Any of the entries may be the cause, and would take the others with it
-			// at every attempt.
+			// Any of the entries may be the cause, and would take the others with it at every attempt.
 			half := len(batch) / 2
 			b.publish(ctx, events, batch[:half], results)
 			b.publish(ctx, events, batch[half:], results)

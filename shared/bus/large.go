@@ -114,14 +114,12 @@ func LargeEventEnd(storedAt time.Time, retention time.Duration, now time.Time) t
 
 // The errors of a reference.
 var (
-	// ErrGone is returned when the object does not exist. S3 reports this only to
-	// callers that have s3:ListBucket on the bucket (AWS, "GetObject" in the S3 API
-	// reference).
+	// ErrGone is returned when the object does not exist. S3 reports this only to callers that have s3:ListBucket on
+	// the bucket (AWS, "GetObject" in the S3 API reference).
 	ErrGone = errors.New("claim check: the event is not in the bucket")
 	// ErrDenied is returned when access is denied.
 	ErrDenied = objects.ErrDenied
-	// ErrAltered is returned when the object has another size or digest than the
-	// reference.
+	// ErrAltered is returned when the object has another size or digest than the reference.
 	ErrAltered = errors.New("claim check: the object is not the event of the reference")
 )
 

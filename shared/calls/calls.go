@@ -36,9 +36,8 @@ func Pause(ctx context.Context, longest time.Duration) error {
 	return ctx.Err() // also if both end together
 }
 
-// Parallel calls do once for each number from 0 to n-1, with at most limit calls at
-// the same time, and returns when all calls have returned. The caller's goroutine
-// makes calls as well, so a single call starts no other goroutine.
+// Parallel calls do once for each number from 0 to n-1, with at most limit calls at the same time, and returns when all
+// calls have returned. The caller's goroutine makes calls as well, so a single call starts no other goroutine.
 func Parallel(n, limit int, do func(i int)) {
 	if min(n, limit) <= 1 {
 		for i := range n {

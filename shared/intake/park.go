@@ -140,8 +140,7 @@ func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 // maxPointer is how many bytes of the field's name the problem of a parked event has at most.
 const maxPointer = 256
 
-// cause returns why the event is parked, as a code and as a text. The text names the field, with names of the
-// payload.
+// cause returns why the event is parked, as a code and as a text. The text names the field, with names of the payload.
 func (f failure) cause() (cause, problem string) {
 	detail, ok := errors.AsType[*bus.DetailError](f.err)
 	switch {

@@ -1,20 +1,17 @@
 // Package intake takes deliveries from the wire to the bus. It is the only package
 // that knows the order of the steps: authenticate, decode, record, publish, mark.
 //
-// A [Pipeline] decodes, records, publishes and marks. A [Receiver] authenticates a
-// delivery and passes it to the pipeline. A [Replayer] verifies what is parked and
-// passes it to the same pipeline. A [Redriver] publishes and marks with it what was
-// recorded and did not reach the bus.
+// A [Pipeline] decodes, records, publishes and marks. A [Receiver] authenticates a delivery and passes it to the
+// pipeline. A [Replayer] verifies what is parked and passes it to the same pipeline. A [Redriver] publishes and marks
+// with it what was recorded and did not reach the bus.
 //
-// The package guarantees that nothing is written or published before a delivery was
-// found authentic, and that a delivery is reported as accepted only if every one of
-// its events is recorded. A recorded event reaches the bus by the Receiver or, after
-// any failure, by the Redriver.
+// The package guarantees that nothing is written or published before a delivery was found authentic, and that a
+// delivery is reported as accepted only if every one of its events is recorded. A recorded event reaches the bus by the
+// Receiver or, after any failure, by the Redriver.
 //
-// An event reaches the bus twice in one case only: the function that published it
-// stopped, lost the answer, or could not write the mark, after EventBridge accepted
-// the event and before the ledger says so. A request whose answer was lost may also
-// arrive later than the request that was sent in its place.
+// An event reaches the bus twice in one case only: the function that published it stopped, lost the answer, or could
+// not write the mark, after EventBridge accepted the event and before the ledger says so. A request whose answer was
+// lost may also arrive later than the request that was sent in its place.
 package intake
 
 import (
@@ -32,9 +29,8 @@ import (
 
 // Options are the options of a [Pipeline]. The zero value stands for the default that is named.
 type Options struct {
-	// Grace is the time after the deadline of an invocation during which no other
-	// invocation touches the events that it holds. It must be longer than two clocks
-	// can differ; required.
+	// Grace is the time after the deadline of an invocation during which no other invocation touches the events that it
+	// holds. It must be longer than two clocks can differ; required.
 	Grace time.Duration
 	// LargeEventBytes is the size above which an event is sent as a claim check;
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
@@ -48,13 +44,11 @@ type Options struct {
 	LargeEventRetention time.Duration
 }
 
-// Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
-// as many connections.
+// Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep as many connections.
 const Parallel = 128
 
 const (
-	// timeout is the time that an invocation has if its context has no deadline. On Lambda
-	// it has one.
+	// timeout is the time that an invocation has if its context has no deadline. On Lambda it has one.
 	timeout = 30 * time.Second
 	// margin is the time before the deadline that is kept for the answer, if that is at
 	// most a quarter of the time that the invocation has.
@@ -91,8 +85,7 @@ type invocation struct {
 	heldUntil time.Time // until then no other invocation touches its events
 }
 
-// begin returns the times of an invocation that begins now, and a context that ends
-// when its work must.
+// begin returns the times of an invocation that begins now, and a context that ends when its work must.
 func (p *Pipeline) begin(ctx context.Context) (invocation, context.Context, context.CancelFunc) {
 	start := p.opts.Now()
 	deadline, ok := ctx.Deadline()

@@ -14,15 +14,13 @@ type failure struct {
 	err  error
 }
 
-// publishTimeout is how long the pipeline tries to reach the bus with as many events as it
-// sends at the same time. The sender waits for the answer, and a bus that does not answer
-// must not use up the functions that record other deliveries. What is not on the bus by
-// then is left to redrive.
+// publishTimeout is how long the pipeline tries to reach the bus with as many events as it sends at the same time. The
+// sender waits for the answer, and a bus that does not answer must not use up the functions that record other
+// deliveries. What is not on the bus by then is left to redrive.
 const publishTimeout = 5 * time.Second
 
-// publishTime returns how long a delivery tries to reach the bus with n events, if so much
-// time is left. A quarter of that is kept for the marks, since an event that is on the bus
-// without a mark is published again.
+// publishTime returns how long a delivery tries to reach the bus with n events, if so much time is left. A quarter of
+// that is kept for the marks, since an event that is on the bus without a mark is published again.
 func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
 	rounds := (n + bus.AtOnce - 1) / bus.AtOnce
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)

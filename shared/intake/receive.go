@@ -23,9 +23,8 @@ type Delivery struct {
 	Payload  []byte            // as received, not decoded in any way
 	Headers  map[string]string // as [signature.Headers] returns them; names of any case
 	RawQuery string            // without the question mark
-	// SenderIP is the peer of the TCP connection that the webhook came by. It
-	// decides which budget of key lookups applies, and nothing else. The zero Addr
-	// is an unknown sender.
+	// SenderIP is the peer of the TCP connection that the webhook came by. It decides which budget of key lookups
+	// applies, and nothing else. The zero Addr is an unknown sender.
 	SenderIP netip.Addr
 	// Certificate is the client certificate, in PEM, that API Gateway passed on; "" for none. The
 	// caller must know that the webhook came through API Gateway.
@@ -85,8 +84,7 @@ type Receiver struct {
 	mechanisms Mechanisms
 }
 
-// NewReceiver returns a receiver that passes what is authentic to the pipeline. It
-// panics if no mechanism is given.
+// NewReceiver returns a receiver that passes what is authentic to the pipeline. It panics if no mechanism is given.
 func NewReceiver(p *Pipeline, m Mechanisms) *Receiver {
 	if m.Signature == nil && m.MTLS == nil {
 		panic("intake: a receiver without authentication")
@@ -202,8 +200,7 @@ func checkRevoked(revoked clientcert.Revocations, id string, key *rsa.PublicKey)
 	return nil
 }
 
-// verify returns the key that verifies the signature of d. With an error, it returns
-// what was found all the same.
+// verify returns the key that verifies the signature of d. With an error, it returns what was found all the same.
 func (s *Signature) verify(ctx context.Context, d Delivery, parts signature.Parts) (keys.Found, error) {
 	found, err := s.Keys.Lookup(ctx, parts.KeyID, d.SenderIP)
 	if err != nil {

@@ -177,9 +177,8 @@ func (p *Pipeline) storeLarge(ctx context.Context, i *ledger.Item) error {
 	return err
 }
 
-// skipKnown stores the results of those events that the ledger has within the
-// window, and returns the positions of the others. It takes at most half of the time
-// that is left. What can't be read counts as unknown: the write decides.
+// skipKnown stores the results of those events that the ledger has within the window, and returns the positions of the
+// others. It takes at most half of the time that is left. What can't be read counts as unknown: the write decides.
 func (p *Pipeline) skipKnown(ctx context.Context, events []ledger.Item, positions []int,
 	results []ledger.WriteResult) (unknown []int) {
 	ctx, cancel := p.half(ctx)

@@ -11,25 +11,21 @@ import (
 	"payhook.example/shared/wire"
 )
 
-// Redriver publishes what is pending and not held by an invocation that can still be
-// working on it. It is safe for concurrent use, and several may run at once: no two
-// of them publish the same item.
+// Redriver publishes what is pending and not held by an invocation that can still be working on it. It is safe for
+// concurrent use, and several may run at once: no two of them publish the same item.
 type Redriver struct {
 	pipeline    *Pipeline
 	maxAttempts int
 }
 
-// NewRedriver returns a redriver that publishes with the pipeline. It parks an event
-// after maxAttempts attempts.
+// NewRedriver returns a redriver that publishes with the pipeline. It parks an event after maxAttempts attempts.
 func NewRedriver(p *Pipeline, maxAttempts int) *Redriver { return &Redriver{p, maxAttempts} }
 
 const (
-	// chunkSize is how many items are leased and published at a time. A run that
-	// stops leaves at most so many leased.
+	// chunkSize is how many items are leased and published at a time. A run that stops leaves at most so many leased.
 	chunkSize = 200
-	// chunkBytes is how many bytes of events a chunk has at most. The function has 512 MiB. A run
-	// that published 800 events of 200 to 408 KB took 201 MiB (VmHWM); with 16 MiB it took
-	// 338 MiB, and without the limit 398 MiB.
+	// chunkBytes is how many bytes of events a chunk has at most. The function has 512 MiB. A run that published 800
+	// events of 200 to 408 KB took 201 MiB (VmHWM); with 16 MiB it took 338 MiB, and without the limit 398 MiB.
 	chunkBytes = 8 << 20
 	// pageSize is how many items of a shard are read at a time.
 	pageSize = 25
@@ -37,9 +33,8 @@ const (
 	queries = 16
 )
 
-// Run publishes what is due, the longest due first, until nothing is or ctx's
-// deadline is near. An item that can't be published is tried again by a later
-// run, after all that is due by now, so that it delays no other item.
+// Run publishes what is due, the longest due first, until nothing is or ctx's deadline is near. An item that can't be
+// published is tried again by a later run, after all that is due by now, so that it delays no other item.
 func (r *Redriver) Run(ctx context.Context) Redriven {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
@@ -55,9 +50,8 @@ type Redriven struct {
 
 	// PublishErr is why the first of those that failed is not known to be on the bus.
 	PublishErr error `json:"-"`
-	// Oldest is how long ago the oldest item was recorded that was pending when the
-	// run began: of those that were due, and in each shard of those that are due
-	// last, which have been failing longest.
+	// Oldest is how long ago the oldest item was recorded that was pending when the run began: of those that were due,
+	// and in each shard of those that are due last, which have been failing longest.
 	Oldest time.Duration `json:"-"`
 	Unread bool          `json:"-"` // not every shard was read, so that Oldest is not known
 	Err    error         `json:"-"` // the first
@@ -98,8 +92,7 @@ func (r *run) publishDue(ctx context.Context) {
 		r.result.Found += len(pending)
 		size := func(i int) int { return pending[i].Size }
 		for begin, end := range calls.Split(len(pending), chunkSize, chunkBytes, size) {
-			// A chunk that may not end in time is not begun: its items would
-			// have to wait until their leases end.
+			// A chunk that may not end in time is not begun: its items would have to wait until their leases end.
 			if r.redriver.pipeline.opts.Now().Add(r.timeout).After(r.times.workUntil) {
 				r.result.Left = true
 				return
@@ -157,8 +150,7 @@ func (r *run) nextPages(ctx context.Context, open []int, later bool,
 	return pending, still
 }
 
-// lease returns those of the items that only this run holds now, and those of
-// them that are not what was recorded.
+// lease returns those of the items that only this run holds now, and those of them that are not what was recorded.
 func (r *run) lease(ctx context.Context, pending []ledger.Item) (items []ledger.Item, corrupt []failure) {
 	for _, l := range r.redriver.pipeline.ledger.Lease(ctx, pending, r.owner, r.times.heldUntil) {
 		r.note(l.Err)

@@ -144,23 +144,19 @@ func (p *Pipeline) largeEventEnds(ctx context.Context, i ledger.Item) (time.Time
 // The outcome is StillPending if an event was recorded before this replay and is not
 // published yet. Redrive publishes or parks it.
 //
-// A delivery is verified again with the key that is stored with it. Its age is not
-// checked, and the key endpoint is not asked: both may have changed for good reasons.
-// A client certificate is verified as of the time at which it was accepted, with the
-// truststore or, if that does not trust it any more, with the CAs that are stored with
-// it; the present pins are not checked. What is revoked by now is rejected. Result.Unverified
-// says what this does not prove.
+// A delivery is verified again with the key that is stored with it. Its age is not checked, and the key endpoint is not
+// asked: both may have changed for good reasons. A client certificate is verified as of the time at which it was
+// accepted, with the truststore or, if that does not trust it any more, with the CAs that are stored with it; the
+// present pins are not checked. What is revoked by now is rejected. Result.Unverified says what this does not prove.
 //
-// An invalid delivery goes through the same steps as a new one. Its events in
-// conflict are parked on their own; then the outcome is Conflict, and Parked names what
-// is parked, which needs its own decision. It stays invalid if an event has no identity; the
-// others are published.
+// An invalid delivery goes through the same steps as a new one. Its events in conflict are parked on their own; then
+// the outcome is Conflict, and Parked names what is parked, which needs its own decision. It stays invalid if an event
+// has no identity; the others are published.
 //
-// A conflict needs a content. With wire.FirstContent, Replay checks whether the content
-// that the ledger has is on the bus, and writes nothing. With
-// wire.ParkedContent, the parked content replaces what the ledger has, once that is
-// published or dismissed; the other content is in conflict from then on. If EventBridge is known to reject an event
-// of the parked content, the outcome is NotPublishable, and nothing is written.
+// A conflict needs a content. With wire.FirstContent, Replay checks whether the content that the ledger has is on the
+// bus, and writes nothing. With wire.ParkedContent, the parked content replaces what the ledger has, once that is
+// published or dismissed; the other content is in conflict from then on. If EventBridge is known to reject an event of
+// the parked content, the outcome is NotPublishable, and nothing is written.
 //
 // The window of a replayed event begins when it is published.
 func (r *Replayer) Replay(ctx context.Context, p proof.Proof, content wire.Content) Result {

@@ -72,8 +72,7 @@ type Counts struct {
 	Unrecorded        int `json:"unrecorded,omitzero"` // not known to be recorded
 	Published         int `json:"-"`                   // new, on the bus, and marked so
 	Unmarked          int `json:"unmarked,omitzero"`   // the same, not marked so: redrive publishes them again
-	// Unpublishable events are new and parked one by one, since EventBridge is known to
-	// reject them.
+	// Unpublishable events are new and parked one by one, since EventBridge is known to reject them.
 	Unpublishable int `json:"unpublishable,omitzero"`
 	Invalid       int `json:"invalid,omitzero"` // without identity, if there are others
 }

@@ -260,8 +260,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 	}
 }
 
-// An event becomes a claim check if it has more bytes than the limit, or does not fit on
-// the bus.
+// An event becomes a claim check if it has more bytes than the limit, or does not fit on the bus.
 func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 	for name, test := range map[string]struct {
 		more, maxBytes int

@@ -141,8 +141,7 @@ func (w *world) lookup(c *Cache, id string, key *rsa.PrivateKey, from netip.Addr
 
 var errMismatch = errors.New("the signature does not verify")
 
-// rate sends webhooks with an id to free caches, so many a second, and returns the errors of those that are
-// rejected.
+// rate sends webhooks with an id to free caches, so many a second, and returns the errors of those that are rejected.
 func (w *world) rate(perSecond int, lasts time.Duration, id func(n int) string, key *rsa.PrivateKey, from netip.Addr) (
 	rejected []error) {
 	free := make(chan *Cache, len(w.all))

@@ -124,8 +124,7 @@ func (i *Item) recording(state State) *Item {
 	return &Item{State: state, Digest: i.Digest, RecordedAt: i.RecordedAt}
 }
 
-// ErrCorrupt is returned when the event of an item is not the one that was
-// recorded.
+// ErrCorrupt is returned when the event of an item is not the one that was recorded.
 var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
 
 // WithEvent returns a pending or parked item with what it has of its event: EventName, EventTimestamp, Amount and

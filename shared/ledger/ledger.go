@@ -1,20 +1,17 @@
 // Package ledger remembers every event that was accepted, by its eventId.
 //
-// It guarantees that of all callers that record one eventId within the
-// de-duplication window exactly one is told that the event is new, and that a
-// recorded event can be found until it is published or a person dismisses it: nothing
+// It guarantees that of all callers that record one eventId within the de-duplication window exactly one is told that
+// the event is new, and that a recorded event can be found until it is published or a person dismisses it: nothing
 // deletes an item that is pending or parked, neither the window nor DynamoDB's TTL.
 //
 // The table belongs to one stack: redrive publishes everything in it on the bus of the stack.
 //
 // # Layout
 //
-// One item for each event ([Item]), and an index that is sparse: it has what is pending
-// or parked, each in shards of its own. An event arrives in one write to the
-// table and one to the index, and is published by one more of each. At 10,000
-// events a second that is about 310 index writes a second for each of 64 shards,
-// under a third of what one partition takes (AWS, "Best practices for designing
-// and using partition keys").
+// One item for each event ([Item]), and an index that is sparse: it has what is pending or parked, each in shards of
+// its own. An event arrives in one write to the table and one to the index, and is published by one more of each. At
+// 10,000 events a second that is about 310 index writes a second for each of 64 shards, under a third of what one
+// partition takes (AWS, "Best practices for designing and using partition keys").
 //
 // All but the event takes about 220 bytes while the event is pending. So an event of up to 800 bytes
 // costs one write unit (1 KiB) for each write; the
@@ -44,8 +41,7 @@ const MaxEventBytes = 400<<10 - 3<<10
 // items. It makes three times as many reads. A client should keep as many connections.
 const defaultParallel = 40
 
-// Options are the options of a [Ledger]. The zero value of each stands for the
-// default that is named.
+// Options are the options of a [Ledger]. The zero value of each stands for the default that is named.
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; required
 	Parallel int              // calls at the same time, of reads three times as many; 40

@@ -19,11 +19,10 @@ func (l *Ledger) Pending(ctx context.Context, shard int, q Query) ([]Item, *Item
 	return items, next, nil
 }
 
-// Lease takes pending items for owner alone until the given time, and returns the
-// result of each. Of two callers that lease the same [Item] only one holds it: its result is done, with the item
-// [Item.WithEvent]. An item that is not held was taken by another caller or is no
-// longer pending, unless there is an error. An item that is not what was recorded is leased
-// as well: its result is done, has as much of it as can be read, and an error that wraps [ErrCorrupt].
+// Lease takes pending items for owner alone until the given time, and returns the result of each. Of two callers that
+// lease the same [Item] only one holds it: its result is done, with the item [Item.WithEvent]. An item that is not held
+// was taken by another caller or is no longer pending, unless there is an error. An item that is not what was recorded
+// is leased as well: its result is done, has as much of it as can be read, and an error that wraps [ErrCorrupt].
 func (l *Ledger) Lease(ctx context.Context, pending []Item, owner LeaseOwner, until time.Time) []WriteResult {
 	writes := make([]Write, len(pending))
 	for n, p := range pending {

@@ -70,9 +70,8 @@ func (l *Ledger) lookUp(ctx context.Context, ids []string) map[string]Item {
 // a large delivery that is repeated must be read in one round if calls are slow.
 const readsPerWrite = 3
 
-// Known returns what the ledger has of different eventIds in lower case, by eventId,
-// as the last write left it and without the events' bytes, but is billed for them. With an
-// error it returns what it could read.
+// Known returns what the ledger has of different eventIds in lower case, by eventId, as the last write left it and
+// without the events' bytes, but is billed for them. With an error it returns what it could read.
 func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, MaxReads))
 	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))

@@ -13,10 +13,9 @@ const (
 	MaxReads  = 100
 )
 
-// Store keeps the items of a ledger, and an index of those that have a shard. It decides about each
-// item by itself and in one step. A write that fails may have taken effect. The eventIds of a call
-// differ. It is safe for concurrent use. Package shared/aws/dynamodb has the store of a stack.
-// [Memory] is one in memory.
+// Store keeps the items of a ledger, and an index of those that have a shard. It decides about each item by itself and
+// in one step. A write that fails may have taken effect. The eventIds of a call differ. It is safe for concurrent use.
+// Package shared/aws/dynamodb has the store of a stack. [Memory] is one in memory.
 type Store interface {
 	// Write makes each of at most MaxWrites writes.
 	Write(ctx context.Context, writes []Write) []WriteResult

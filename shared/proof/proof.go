@@ -1,6 +1,5 @@
-// Package proof has what the service sent and how it was authenticated: the [Proof] of a delivery, with the
-// reason why it is stored. It has one encoding and one layout of names. infra/EVIDENCE.md describes it for
-// auditors.
+// Package proof has what the service sent and how it was authenticated: the [Proof] of a delivery, with the reason why
+// it is stored. It has one encoding and one layout of names. infra/EVIDENCE.md describes it for auditors.
 //
 // A proof shows that the holder of the private key of its JWK signed the payload. It does not show whose key this
 // is: compare the JWK with one from another source. Whoever may write to the prefix of a reason can store a key of
@@ -71,8 +70,7 @@ type Proof struct {
 	KeyID     string         `json:"keyId,omitempty"`
 	Signature string         `json:"signature,omitempty"`
 	JWK       jsontext.Value `json:"jwk,omitzero"`
-	// Certificate is nil if no client certificate was required. Without a signature,
-	// it is the only proof.
+	// Certificate is nil if no client certificate was required. Without a signature, it is the only proof.
 	Certificate *Certificate `json:"certificate,omitempty"`
 
 	Request *RejectedRequest `json:"request,omitempty"` // if it is rejected
@@ -118,9 +116,8 @@ type RejectedRequest struct {
 	Settings      map[string]string `json:"settings"` // that rejected it, by their keys
 }
 
-// Certificate is the client certificate of a delivery and the time at which it was verified.
-// It is not a signature: a certificate is public, so anyone with write access can
-// store it with another payload.
+// Certificate is the client certificate of a delivery and the time at which it was verified. It is not a signature: a
+// certificate is public, so anyone with write access can store it with another payload.
 type Certificate struct {
 	// Digest is the [Digest] of payload, acceptedAt and chain. It finds damage, not forgery.
 	Digest      []byte    `json:"digest"`
@@ -288,10 +285,9 @@ func (p Proof) hasIDs() bool {
 		(p.Reason == Invalid || p.Reason == Conflict && slices.EqualFunc(p.Contents, p.EventIDs, same))
 }
 
-// Verify verifies the client's certificate as of the time of acceptance and returns the chain
-// that this found, of the truststore and the CAs that are stored. With a truststore of nil, the
-// latter are trusted. No certificate of the chain is revoked. The error wraps [ErrAltered] if the
-// payload or any part of c is another one.
+// Verify verifies the client's certificate as of the time of acceptance and returns the chain that this found, of the
+// truststore and the CAs that are stored. With a truststore of nil, the latter are trusted. No certificate of the chain
+// is revoked. The error wraps [ErrAltered] if the payload or any part of c is another one.
 func (c *Certificate) Verify(payload []byte, trusted clientcert.Truststore,
 	revoked clientcert.Revocations) ([]*x509.Certificate, error) {
 	var stored []*x509.Certificate

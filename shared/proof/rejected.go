@@ -20,9 +20,8 @@ const (
 	RejectedTimeout    = time.Second // of one webhook
 )
 
-// RejectedStore stores rejected webhooks until its end: at most [RejectedPerHour] over all
-// functions together, and at most [MaxRejectedPayload] bytes of each. It is safe for
-// concurrent use.
+// RejectedStore stores rejected webhooks until its end: at most [RejectedPerHour] over all functions together, and at
+// most [MaxRejectedPayload] bytes of each. It is safe for concurrent use.
 type RejectedStore struct {
 	bucket objects.Creator
 	budget keys.Store
@@ -31,8 +30,7 @@ type RejectedStore struct {
 	spent  atomic.Int64 // the hour whose budget is used up, in Unix seconds
 }
 
-// NewRejectedStore returns a RejectedStore that stores until that time. The functions share their
-// limit through budget.
+// NewRejectedStore returns a RejectedStore that stores until that time. The functions share their limit through budget.
 func NewRejectedStore(bucket objects.Creator, budget keys.Store, scheme signature.Scheme,
 	until time.Time) *RejectedStore {
 	return &RejectedStore{bucket: bucket, budget: budget, scheme: scheme, until: until}

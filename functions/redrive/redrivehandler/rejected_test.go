@@ -57,8 +57,7 @@ func (d *world) replayIt(name string, acceptAge, again bool) (wire.Decided, proo
 	return got, state, note
 }
 
-// A webhook that verifies by now is published once, with its evidence, a line, and a note that says
-// who replayed it.
+// A webhook that verifies by now is published once, with its evidence, a line, and a note that says who replayed it.
 func TestARejectedWebhookIsPublishedOnce(t *testing.T) {
 	d := withRejected(t, nil)
 	name := d.reject(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(2)...)}, nil)

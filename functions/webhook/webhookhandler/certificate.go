@@ -20,11 +20,10 @@ func wrongOrigin(problem string) error {
 }
 
 // checkOrigin returns an error if an event does not come from the HTTP API that client certificates are accepted from:
-// in the request context and never in a header, which any client can set. Only that API
-// has verified, in the TLS handshake, that the client holds the certificate's private
-// key. The permissions of the function decide who else can invoke it: the function
-// cannot distinguish an imitated event from one of the API. A host name has no
-// case (RFC 9110, section 4.2.3).
+// in the request context and never in a header, which any client can set. Only that API has verified, in the TLS
+// handshake, that the client holds the certificate's private key. The permissions of the function decide who else can
+// invoke it: the function cannot distinguish an imitated event from one of the API. A host name has no case (RFC 9110,
+// section 4.2.3).
 func checkOrigin(r request, api *settings.MTLS) error {
 	switch {
 	case r.Version != "2.0":

@@ -23,9 +23,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Handler receives the requests of a function URL or of an HTTP API, which both have
-// payload format 2.0, and writes answers, log lines and metrics. It is safe for
-// concurrent use.
+// Handler receives the requests of a function URL or of an HTTP API, which both have payload format 2.0, and writes
+// answers, log lines and metrics. It is safe for concurrent use.
 type Handler struct {
 	conf     settings.Config
 	receiver *intake.Receiver
@@ -58,8 +57,7 @@ type taken struct {
 	Conflicts  int    `json:"conflicts,omitzero"` // parked, and not published
 }
 
-// problem is the body of every other answer (RFC 9457). It has the counts if the
-// delivery is authentic.
+// problem is the body of every other answer (RFC 9457). It has the counts if the delivery is authentic.
 type problem struct {
 	Title      string `json:"title"`
 	Status     int    `json:"status"`
@@ -108,10 +106,9 @@ func (h *Handler) receive(ctx context.Context, r request) intake.Result {
 	})
 }
 
-// accept returns the payload and the sender address of a request that can be a delivery. The address
-// is the peer of the TCP connection, as AWS saw it ("Invoking Lambda function URLs" in the Lambda
-// developer guide, and the same field in API Gateway's payload format 2.0). X-Forwarded-For and other
-// headers are not read: any client can set them.
+// accept returns the payload and the sender address of a request that can be a delivery. The address is the peer of the
+// TCP connection, as AWS saw it ("Invoking Lambda function URLs" in the Lambda developer guide, and the same field in
+// API Gateway's payload format 2.0). X-Forwarded-For and other headers are not read: any client can set them.
 func (h *Handler) accept(r request) (payload []byte, sender netip.Addr, err error) {
 	if sender, err = intake.CheckSender(r.RequestContext.HTTP.SourceIP, h.conf.Networks); err != nil {
 		return nil, sender, err
@@ -185,8 +182,7 @@ func newResponse(status int, headers map[string]string, body any) response {
 	return response{status, headers, string(text)}
 }
 
-// levelOf returns the level of a webhook's line: that of its answer, or a higher one if an
-// event needs attention.
+// levelOf returns the level of a webhook's line: that of its answer, or a higher one if an event needs attention.
 func levelOf(r intake.Result, a answer) slog.Level {
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
@@ -241,10 +237,9 @@ func unless[T comparable](value, usual T) (other T) {
 	return other
 }
 
-// metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
-// alarm that needs its zeros exists only with a function URL, so not with client
-// certificates. It subtracts ClientErrors from another metric: AWS does not document what
-// FILL returns for a metric without any data.
+// metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The alarm that needs its zeros
+// exists only with a function URL, so not with client certificates. It subtracts ClientErrors from another metric: AWS
+// does not document what FILL returns for a metric without any data.
 func (h *Handler) metrics(r intake.Result, a answer) []lambdaruntime.Value {
 	values := make([]lambdaruntime.Value, 0, 8)
 	for _, v := range []lambdaruntime.Value{

@@ -111,8 +111,7 @@ func TestOnlyAllowedNetworksAreRead(t *testing.T) {
 	}
 }
 
-// Any client can set a header. The sender of an authentic webhook is stored beside the key
-// and the budget.
+// Any client can set a header. The sender of an authentic webhook is stored beside the key and the budget.
 func TestTheSenderIsReadFromTheContextAlone(t *testing.T) {
 	for address, want := range map[string]int{"": 0, "192.0.2.1, 192.0.2.2": 0, "198.51.100.1": 1} {
 		e := newEndpoint(t, nil)

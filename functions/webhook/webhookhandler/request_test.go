@@ -154,9 +154,8 @@ func TestAnEventThatIsNoWebhookIsNamed(t *testing.T) {
 	}
 }
 
-// A payload of the safe size, of characters that are all escaped, and 64 KiB for the rest of the request
-// are less than an invocation may have: 6 MB (AWS, "Lambda quotas"). Larger typical payloads fit as
-// functions/README.md says.
+// A payload of the safe size, of characters that are all escaped, and 64 KiB for the rest of the request are less than
+// an invocation may have: 6 MB (AWS, "Lambda quotas"). Larger typical payloads fit as functions/README.md says.
 func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 	fits := func(payload []byte, asBase64 bool) bool {
 		r := unsigned(payload)

@@ -104,9 +104,8 @@ func (l *Ledger) statement(w *ledger.Write) types.BatchStatementRequest {
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld}
 }
 
-// Write implements [ledger.Store]. If the answer of a call is
-// lost, each of its writes has that error: it may have taken effect. If DynamoDB rejects the call
-// because of one of them, each is made alone.
+// Write implements [ledger.Store]. If the answer of a call is lost, each of its writes has that error: it may have
+// taken effect. If DynamoDB rejects the call because of one of them, each is made alone.
 func (l *Ledger) Write(ctx context.Context, writes []ledger.Write) []ledger.WriteResult {
 	statements := make([]types.BatchStatementRequest, len(writes))
 	for n := range writes {

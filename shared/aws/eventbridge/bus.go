@@ -84,9 +84,8 @@ func (b *Bus) entry(e bus.Entry) types.PutEventsRequestEntry {
 		DetailType:   &e.DetailType,
 		Detail:       aws.String(string(e.Detail)),
 	}
-	// The SDK computes Time from UnixNano, which wraps around for years before
-	// 1678 and after 2262: EventBridge would get another time. Without a Time it
-	// takes that of the request; the detail still holds the event's own.
+	// The SDK computes Time from UnixNano, which wraps around for years before 1678 and after 2262: EventBridge would
+	// get another time. Without a Time it takes that of the request; the detail still holds the event's own.
 	if t := e.Time; t.Equal(time.Unix(0, t.UnixNano())) {
 		entry.Time = &t
 	}
@@ -133,8 +132,7 @@ var callerErrors = []string{
 	"ResourceNotFoundException", "UnknownOperationException",
 }
 
-// retryable are the codes after which the SDK would try again, throttling
-// among them.
+// retryable are the codes after which the SDK would try again, throttling among them.
 var retryable = retry.IsErrorRetryables(retry.DefaultRetryables)
 
 // faultOf returns where the cause of a failed call is.
@@ -145,8 +143,7 @@ func faultOf(err error) bus.Fault {
 	if slices.Contains(callerErrors, awsclient.Code(err)) {
 		return bus.OfCaller
 	}
-	// The SDK does not know the fault of an error that the model of PutEvents
-	// does not list, so the status decides.
+	// The SDK does not know the fault of an error that the model of PutEvents does not list, so the status decides.
 	type response interface {
 		error
 		HTTPStatusCode() int

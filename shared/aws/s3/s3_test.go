@@ -117,8 +117,7 @@ func TestCreateHandlesTheAnswersOfS3(t *testing.T) {
 	}
 }
 
-// S3 has stored the object, and the connection breaks before its answer. The connection
-// was open before.
+// S3 has stored the object, and the connection breaks before its answer. The connection was open before.
 func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
 	api, _ := answering(t, httptest.NewServer, "ok", cutOff, exists)
 	for _, key := range []string{"one", "other"} {
