@@ -17,14 +17,7 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
-
-type explainOptions struct {
-	p       *cli.Program
-	context []string
-	keyIDs  []string
-}
 
 // explainCommand returns the command that explains why a webhook was rejected.
 //
@@ -39,28 +32,28 @@ type explainOptions struct {
 // for each value of the request shows which one is the timestamp. If no message has the digest, the message that was
 // signed is not the one that was received.
 func (p *program) explainCommand() *cobra.Command {
-	o := &explainOptions{p: p.Program}
+	e := &explainer{p: p.Program}
 	cmd := &cobra.Command{
 		Use: "explain [NAME]", Short: "Explain why a webhook was rejected",
-		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return o.check() }),
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(*cobra.Command, []string) error { return e.checkFlags() }),
 		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			r, name, err := storedWebhook(ctx, s.parking, append(args, "")[0])
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(p.Err, "the rejected webhook %s\n", name)
-			return o.explain(ctx, s, r)
+			return e.run(ctx, s, r)
 		}),
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.context, "context", "c", nil, "a setting, `name=value`, instead of the one that is set")
-	f.StringArrayVar(&o.keyIDs, "key-id", nil, "a key `UUID` to try, for a service that does not send it")
+	f.StringArrayVarP(&e.context, "context", "c", nil, "a setting, `name=value`, instead of the one that is set")
+	f.StringArrayVar(&e.keyIDs, "key-id", nil, "a key `UUID` to try, for a service that does not send it")
 	return cmd
 }
 
-// check returns an error for arguments that are wrong for every webhook.
-func (o *explainOptions) check() error {
-	for _, id := range o.keyIDs {
+// checkFlags returns an error for flags that are wrong for every webhook.
+func (e *explainer) checkFlags() error {
+	for _, id := range e.keyIDs {
 		if _, ok := payment.KeyID(id); !ok {
 			return cli.Usage("--key-id %s: must be a UUID", id)
 		}
@@ -68,24 +61,22 @@ func (o *explainOptions) check() error {
 	// The locations of a webhook are not known yet, and must differ.
 	given := map[string]string{"baseUrl": "https://a.example", "signatureHeader": "1", "timestampLocation": "header:2",
 		"keyIdLocation": "header:3"}
-	_, _, err := o.settings(given)
-	return err
+	return e.set(given)
 }
 
-// settings returns settings with those of -c.
-func (o *explainOptions) settings(given map[string]string) (map[string]string, settings.Config, error) {
-	all := map[string]string{}
-	maps.Copy(all, given)
-	for _, pair := range o.context {
-		if err := settings.ParsePairs(all, pair, settings.ReadBy("verify")); err != nil {
-			return nil, settings.Config{}, cli.Usage("-c %s: %w", pair, err)
+// set takes settings, with those of -c.
+func (e *explainer) set(given map[string]string) (err error) {
+	e.settings = map[string]string{}
+	maps.Copy(e.settings, given)
+	for _, pair := range e.context {
+		if err := settings.ParsePairs(e.settings, pair, settings.ReadBy("verify")); err != nil {
+			return cli.Usage("-c %s: %w", pair, err)
 		}
 	}
-	conf, err := settings.ParseVerification(all)
-	if err != nil {
+	if e.conf, err = settings.ParseVerification(e.settings); err != nil {
 		err = cli.Usage("-c %w", err)
 	}
-	return all, conf, err
+	return err
 }
 
 var errNone = cli.Failed(errors.New("this webhook is not stored: storeRejected is off or has ended, none was " +
@@ -121,21 +112,22 @@ type request struct {
 	Payload []byte
 }
 
-func (o *explainOptions) explain(ctx context.Context, s *connected, r request) error {
-	tried, conf, err := o.settings(r.Settings)
-	if err != nil {
+// run explains a request, and prints the report.
+func (e *explainer) run(ctx context.Context, s *connected, r request) error {
+	e.request = r
+	if err := e.set(r.Settings); err != nil {
 		return err
 	}
-	if !conf.UsesSignature() {
+	if !e.conf.UsesSignature() {
 		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained")
 	}
-	endpoint, err := s.keyEndpoint(ctx, conf)
+	endpoint, err := s.keyEndpoint(ctx, e.conf)
 	if err != nil {
 		return err
 	}
-	e := &explainer{request: r, settings: tried, conf: conf, keys: &keyRing{endpoint, map[string]answer{}, nil}}
-	if err = e.explain(ctx, o.keyIDs); err == nil {
-		err = o.print(s.Stack, &e.report, conf.Scheme)
+	e.keys = &keyRing{endpoint, map[string]answer{}, nil}
+	if err = e.explain(ctx); err == nil {
+		err = e.print(s.Stack)
 	}
 	if err == nil && e.report.Verdict == keysDown {
 		err = errors.New("the key endpoint is down")
@@ -162,26 +154,28 @@ var (
 		"request was stored"}
 )
 
-// print writes a report about a request whose signature was read as the settings say.
-func (o *explainOptions) print(d *stack.Stack, r *report, scheme signature.Scheme) error {
-	if o.p.JSON {
-		return o.p.PrintJSON(r)
+// print writes the report.
+func (e *explainer) print(d *stack.Stack) error {
+	r, out := &e.report, e.p.Out
+	if e.p.JSON {
+		return e.p.PrintJSON(r)
 	}
 	section := func(title string, lines ...string) {
 		for i, line := range lines {
 			if i == 0 {
-				fmt.Fprintf(o.p.Out, "\n%s\n", title)
+				fmt.Fprintf(out, "\n%s\n", title)
 			}
-			fmt.Fprintf(o.p.Out, "  %s\n", cli.Plain(line))
+			fmt.Fprintf(out, "  %s\n", cli.Plain(line))
 		}
 	}
 	if r.Cause == "" {
-		fmt.Fprintln(o.p.Out, "Every check of the signature succeeds.")
+		fmt.Fprintln(out, "Every check of the signature succeeds.")
 	} else {
-		fmt.Fprintf(o.p.Out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
+		scheme := e.conf.Scheme
+		fmt.Fprintf(out, "Rejected: %s, %s\nRead from: header:%s, %s, %s\n", r.Outcome, cli.Plain(r.Cause),
 			scheme.SignatureHeader, scheme.Timestamp, scheme.KeyID)
 	}
-	fmt.Fprintln(o.p.Out, "Verdict:", r.Verdict.words)
+	fmt.Fprintln(out, "Verdict:", r.Verdict.words)
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		lines = append(lines, fmt.Sprintf("%q: %q,", key, r.Settings[key]))

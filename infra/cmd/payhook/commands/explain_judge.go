@@ -33,6 +33,10 @@ type report struct {
 }
 
 type explainer struct {
+	p       *cli.Program
+	context []string // -c
+	keyIDs  []string // --key-id
+
 	report   report
 	request  request
 	settings map[string]string // those of the request, of -c, and those that are proposed
@@ -42,10 +46,9 @@ type explainer struct {
 	unread   []string // the locations of the values that are not stored
 }
 
-// explain explains why the signature of the request does not verify. given are further key ids to try. The error wraps
-// ctx's.
-func (e *explainer) explain(ctx context.Context, given []string) error {
-	keyID := string(e.conf.Scheme.KeyID)
+// explain explains why the signature of the request does not verify. The error wraps ctx's.
+func (e *explainer) explain(ctx context.Context) error {
+	keyID, given := string(e.conf.Scheme.KeyID), e.keyIDs
 	if id, ok := signature.StaticKeyID(keyID); ok {
 		given = append([]string{id}, given...)
 	}

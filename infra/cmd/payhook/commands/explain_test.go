@@ -227,7 +227,7 @@ func (c *call) timestamp(header, text string) {
 func (c *call) explain(pairs ...string) *report {
 	c.t.Helper()
 	e := c.explainer(pairs...)
-	if err := e.explain(c.t.Context(), c.given); err != nil {
+	if err := e.explain(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
 	return &e.report
@@ -235,14 +235,13 @@ func (c *call) explain(pairs ...string) *report {
 
 func (c *call) explainer(pairs ...string) *explainer {
 	c.t.Helper()
-	o := explainOptions{context: pairs}
-	tried, conf, err := o.settings(c.request.Settings)
-	if err != nil {
+	e := &explainer{context: pairs, keyIDs: c.given, request: c.request}
+	if err := e.set(c.request.Settings); err != nil {
 		c.t.Fatal(err)
 	}
-	endpoint := keys.NewEndpoint(http.DefaultClient, conf.KeyEndpoint, settings.KeyTimeout)
-	ring := &keyRing{endpoint, map[string]answer{}, nil}
-	return &explainer{request: c.request, settings: tried, conf: conf, keys: ring}
+	endpoint := keys.NewEndpoint(http.DefaultClient, e.conf.KeyEndpoint, settings.KeyTimeout)
+	e.keys = &keyRing{endpoint, map[string]answer{}, nil}
+	return e
 }
 
 // want is what a report must say: settings as "name=value name=value", and a text of a
@@ -496,7 +495,7 @@ func TestAHostThatDoesNotExistIsNotDown(t *testing.T) {
 func TestItEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := sent(t).explainer().explain(ctx, nil); !errors.Is(err, context.Canceled) {
+	if err := sent(t).explainer().explain(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
