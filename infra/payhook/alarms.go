@@ -185,7 +185,7 @@ func (p *Payhook) newAlarmTopic(scope constructs.Construct) awssns.Topic {
 	topic.AddToResourcePolicy(statement("AlarmsOfThisStack", "cloudwatch.amazonaws.com", []string{"sns:Publish"},
 		[]*string{topic.TopicArn()}, map[string]any{
 			"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
-			"ArnLike":      map[string]any{"aws:SourceArn": p.arn("cloudwatch", "alarm", ":", p.conf.StackName()+"-*")},
+			"ArnLike":      map[string]any{"aws:SourceArn": p.arn("cloudwatch", "alarm:"+p.conf.StackName()+"-*")},
 		}))
 	return topic
 }

@@ -203,20 +203,15 @@ func (p *Payhook) keyStatements(key awskms.IKey, unique string) (statements []aw
 	if !*awscdk.Token_IsUnresolved(region) {
 		suffix = regioninfo.RegionInfo_Get(region).DomainSuffix()
 	}
-	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
-		return stack.FormatArn(&awscdk.ArnComponents{
-			Partition: partition, Region: region, Account: account,
-			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name),
-			ArnFormat: format,
-		})
-	}
 	fromHere := map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": account}}
 	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
 	busName, operator := "*", "StringLike"
 	if p.ownsBus() {
 		busName, operator = p.conf.EventBusName, "StringEquals"
 	}
-	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
+	bus := arn(partition, "events", region, account, "event-bus/"+busName)
+	archive := arn(partition, "events", region, account, "archive/"+p.archiveName())
+	logs := arn(partition, "logs", region, account, "log-group:"+*topStack(p).StackName()+"-*")
 	for _, s := range []struct {
 		sid, service string // for whom
 		needed       bool
@@ -230,8 +225,7 @@ func (p *Payhook) keyStatements(key awskms.IKey, unique string) (statements []aw
 		{sid: "LogsOfThisStack", service: "logs." + *region + "." + *suffix, needed: true,
 			actions: []string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*",
 				"kms:DescribeKey"},
-			conditions: map[string]any{"ArnLike": map[string]any{"kms:EncryptionContext:aws:logs:arn": arn("logs",
-				"log-group", *topStack(p).StackName()+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME)}}},
+			conditions: map[string]any{"ArnLike": map[string]any{"kms:EncryptionContext:aws:logs:arn": logs}}},
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon SNS topic?".
 		{sid: "AlarmsOfThisAccount", service: "cloudwatch.amazonaws.com", needed: true,
 			actions: []string{"kms:Decrypt", "kms:GenerateDataKey*"}, conditions: fromHere},
@@ -247,9 +241,8 @@ func (p *Payhook) keyStatements(key awskms.IKey, unique string) (statements []aw
 		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html). Both name the account,
 		// so no other account can use the key.
 		{sid: "ArchiveOfThisStack", service: "events.amazonaws.com", needed: p.conf.ArchiveRetention > 0,
-			actions: []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
-			conditions: map[string]any{operator: map[string]any{eventBridgeContext: []*string{
-				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME)}}}},
+			actions:    []string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
+			conditions: map[string]any{operator: map[string]any{eventBridgeContext: []*string{bus, archive}}}},
 	} {
 		if s.needed {
 			theKey := []*string{jsii.String("*")}
@@ -271,7 +264,7 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	// The bus refers to the queue, so the queue cannot refer to the bus.
 	queue.AddToResourcePolicy(statement("TheBus", "events.amazonaws.com", []string{"sqs:SendMessage"},
 		[]*string{queue.QueueArn()}, map[string]any{"ArnEquals": map[string]any{
-			"aws:SourceArn": p.arn("events", "event-bus", "/", p.conf.EventBusName)}}))
+			"aws:SourceArn": p.arn("events", "event-bus/"+p.conf.EventBusName)}}))
 	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
 	p.output("BusFailures", "the events that the bus could not encrypt or decrypt", queue.QueueUrl())

@@ -105,7 +105,7 @@ func (p *Payhook) newTokenStore(scope constructs.Construct) store {
 	if p.conf.TokenStore == settings.InParameter {
 		name := "/payhook/" + p.conf.StackName() + "/token"
 		return store{service: "ssm", read: "ssm:GetParameter", write: "ssm:PutParameter", id: &name,
-			arn: p.arn("ssm", "parameter", "/", name[1:]), context: "PARAMETER_ARN",
+			arn: p.arn("ssm", "parameter"+name), context: "PARAMETER_ARN",
 			variable: settings.TokenParameterEnv}
 	}
 	secret := p.newSecret(scope, "Secret",

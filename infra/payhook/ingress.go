@@ -17,7 +17,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// endpoint is the ingress for webhooks: a function URL, or an HTTP API of API Gateway if there is a domain name.
+// ingress is where webhooks arrive: a function URL, or an HTTP API of API Gateway if there is a domain name.
 type ingress struct {
 	// These are nil for a function URL.
 	scope       constructs.Construct
@@ -145,7 +145,7 @@ func (e *ingress) connect(p *Payhook, f function) {
 		f.alias.AddPermission(jsii.String("Api"+method), &awslambda.Permission{
 			Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
 			Action:    jsii.String("lambda:InvokeFunction"),
-			SourceArn: p.arn("execute-api", *e.api.Ref(), "/", defaultStage+"/"+method+routePath),
+			SourceArn: p.arn("execute-api", *e.api.Ref()+"/"+defaultStage+"/"+method+routePath),
 		})
 	}
 	stage := e.newStage(p)

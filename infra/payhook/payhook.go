@@ -371,13 +371,13 @@ func statement(sid, service string, actions []string, resources []*string,
 }
 
 // arn returns the ARN of a resource in the account and Region of the stack.
-func (p *Payhook) arn(service, resource, separator, name string) *string {
-	format := awscdk.ArnFormat_SLASH_RESOURCE_NAME
-	if separator == ":" {
-		format = awscdk.ArnFormat_COLON_RESOURCE_NAME
-	}
-	return awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
-		Service: &service, Resource: &resource, ResourceName: &name, ArnFormat: format})
+func (p *Payhook) arn(service, resource string) *string {
+	stack := awscdk.Stack_Of(p)
+	return arn(stack.Partition(), service, stack.Region(), stack.Account(), resource)
+}
+
+func arn(partition *string, service string, region, account *string, resource string) *string {
+	return jsii.String(strings.Join([]string{"arn", *partition, service, *region, *account, resource}, ":"))
 }
 
 // unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
