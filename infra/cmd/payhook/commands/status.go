@@ -43,7 +43,7 @@ func (p *program) statusCommand() *cobra.Command {
 type screen struct {
 	s      *connected
 	p      *program
-	oldest []waiting      // set by pendingChecks
+	oldest []eventState   // set by pendingChecks
 	open   map[string]int // what is pending or parked, by the name of its alarm; set by pendingChecks and parkedChecks
 }
 
@@ -102,7 +102,7 @@ func (d *screen) show(ctx context.Context) error {
 		Healthy bool    `json:"healthy"`
 		Checks  []check `json:"checks"`
 		// Oldest are the oldest pending events that are left to redrive.
-		Oldest []waiting `json:"oldest,omitempty"`
+		Oldest []eventState `json:"oldest,omitempty"`
 	}{Stack: d.s.StackName, Version: d.s.Version, Program: payment.Version()}
 	parts := []struct {
 		name   string // of the line if it fails
@@ -135,7 +135,8 @@ func (d *screen) show(ctx context.Context) error {
 		err = cli.List(p, screenLines(h.Checks))
 		if len(h.Oldest) > 0 {
 			fmt.Fprintln(p.Out, "\nleft to redrive")
-			err = errors.Join(err, cli.List(p, h.Oldest))
+			err = errors.Join(err, cli.List(p, h.Oldest, "recordedAt", "leasedUntil", "attempts", "eventId",
+				"deliveryId", "cause"))
 		}
 	}
 	return attention(err, !h.Healthy)

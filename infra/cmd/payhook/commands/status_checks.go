@@ -18,7 +18,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
-	"payhook.example/shared/lambdaruntime"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/proof"
 	"payhook.example/shared/settings"
@@ -169,15 +168,6 @@ func webhooks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 // mostListed is how many of the oldest pending events are read.
 const mostListed = 10
 
-type waiting struct {
-	RecordedAt  time.Time `json:"recordedAt"`
-	LeasedUntil time.Time `json:"leasedUntil"`
-	Attempts    int       `json:"attempts"`
-	EventID     string    `json:"eventId"`
-	DeliveryID  string    `json:"deliveryId"`
-	Cause       string    `json:"cause,omitempty"` // what can't be decoded
-}
-
 // pendingChecks counts what is in the index of pending events, and lists the oldest that are left to redrive.
 func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, error) {
 	index, err := ledger.List(ctx, d.s.ledger, ledger.Pending)
@@ -192,9 +182,7 @@ func pendingChecks(ctx context.Context, d *screen, now time.Time) ([]check, erro
 	}
 	for _, item := range first {
 		if item.Err != nil || item.Attempts > 0 || now.After(item.LeasedUntil) {
-			d.oldest = append(d.oldest, waiting{RecordedAt: item.RecordedAt, LeasedUntil: item.LeasedUntil,
-				Attempts: item.Attempts, EventID: item.EventID, DeliveryID: item.DeliveryID,
-				Cause: lambdaruntime.Cause(item.Err)})
+			d.oldest = append(d.oldest, eventOf(item))
 		}
 	}
 	all := slices.Concat(first, index[min(len(index), mostListed):])

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/stack"
@@ -32,7 +33,7 @@ func (w *world) status(flags ...string) (text string, healthy bool) {
 // shown is what is read of the JSON.
 type shown struct {
 	Checks []check
-	Oldest []waiting
+	Oldest []eventState
 }
 
 func (w *world) document() (s shown) {
@@ -374,10 +375,9 @@ func TestTheOldestEventsAreListed(t *testing.T) {
 	old.Attempts = 1
 	old = w.insert(ledger.Pending, old)
 	out, _ := w.status()
-	want := []waiting{{RecordedAt: old.RecordedAt, LeasedUntil: old.LeasedUntil, Attempts: 1, EventID: old.EventID,
-		DeliveryID: old.DeliveryID}}
+	want := []eventState{eventOf(old)}
 	got := w.document().Oldest
-	if !slices.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
+	if !cmp.Equal(got, want) || !strings.Contains(out, old.EventID+"  "+old.DeliveryID) ||
 		!strings.Contains(out, "\nleft to redrive\nRECORDEDAT") || strings.Contains(none, "left to redrive") {
 		t.Errorf("%+v, want %+v\n%s", got, want, out)
 	}
