@@ -74,7 +74,8 @@ func encode(t *testing.T, p Proof) []byte {
 
 // No digest of the object is needed for this, so it holds in every copy.
 func TestEveryFlippedBitIsFound(t *testing.T) {
-	payload := paymenttest.Delivery(paymenttest.Events(2)...)
+	const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	payload := paymenttest.RawDelivery(id, []byte(`{"eventId":"`+id+`"}`), []byte(`{"eventId":"1`+id[1:]+`"}`))
 	for name, by := range map[string][2]bool{"signature": {true, false}, "mtls": {false, true}, "both": {true, true}} {
 		p := sent(t, payload, by[0], by[1])
 		t.Run(name, func(t *testing.T) {
