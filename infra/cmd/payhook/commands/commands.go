@@ -132,11 +132,9 @@ func (s *connected) redrive(ctx context.Context, r wire.RedriveRequest) (a wire.
 	return a, err
 }
 
-func oneUUID(cmd *cobra.Command, args []string) error {
-	if err := cli.OneArg("ID")(cmd, args); err != nil {
-		return err
-	}
-	return isID(args[0])
+// oneUUID returns a check that there is one argument, which the error names, and that it is a UUID.
+func oneUUID(name string) cobra.PositionalArgs {
+	return cobra.MatchAll(cli.OneArg(name), func(_ *cobra.Command, args []string) error { return isID(args[0]) })
 }
 
 func isID(text string) error {

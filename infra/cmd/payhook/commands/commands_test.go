@@ -83,7 +83,7 @@ func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 		"evidence find " + id:                      "evidence is off",
 		"evidence find " + id + " --to 2026-02-01": "--to needs --from",
 		"evidence find " + id + " --from noon":     "must be as",
-		"evidence find x":                          "is not a UUID",
+		"evidence find x":                          "must be a UUID",
 	} {
 		t.Run(call, func(t *testing.T) {
 			w := newWorld(t)

@@ -32,18 +32,12 @@ func (p *program) findCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "find EVENT_ID|DELIVERY_ID",
 		Short: "Find the proofs of an event or a delivery",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cli.OneArg("EVENT_ID or DELIVERY_ID")(cmd, args); err != nil {
-				return err
-			}
-			if !payment.IsUUID(args[0]) {
-				return fmt.Errorf("%s is not a UUID", args[0])
-			}
+		Args: cobra.MatchAll(oneUUID("EVENT_ID or DELIVERY_ID"), func(*cobra.Command, []string) error {
 			if files, err := os.ReadDir(out); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("--out must be a new or empty folder: %s", out)
 			}
 			return in.Check(p.Now())
-		},
+		}),
 		RunE: p.on(func(ctx context.Context, s *connected, args []string) error {
 			return find(ctx, p.Program, s, strings.ToLower(args[0]), in, out)
 		}),

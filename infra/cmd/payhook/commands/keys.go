@@ -38,7 +38,7 @@ func (p *program) keysCommand() *cobra.Command {
 			_, isID := payment.KeyID(strings.Join(args, " ")) // also without hyphens
 			switch {
 			case !isID && (d.drop || len(args) > 0):
-				return oneUUID(cmd, args)
+				return oneUUID("ID")(cmd, args)
 			case d.drop && strings.TrimSpace(d.reason) == "":
 				return errors.New("--reason is missing: say why the key is dropped")
 			}

@@ -76,10 +76,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile FILE|-",
 		Short: "Compare a list of the service with what Payhook has",
-		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if err := cli.OneArg("FILE")(cmd, args); err != nil {
-				return err
-			}
+		Args: cobra.MatchAll(cli.OneArg("FILE"), func(_ *cobra.Command, args []string) (err error) {
 			r.by = identifiers[slices.Index(names, cmp.Or(by, names[0]))]
 			if r.by.name != eventID && r.in.From.IsZero() {
 				return fmt.Errorf("%s is only in the evidence: give the first hour with --from", r.by.name)
@@ -88,7 +85,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return r.in.Check(p.Now())
-		},
+		}),
 		RunE: p.on(func(ctx context.Context, s *connected, _ []string) error {
 			if s.EvidenceBucket == "" && !r.in.From.IsZero() {
 				return cli.Usage("--from reads the evidence, and the stack stores none: the setting evidence is off")

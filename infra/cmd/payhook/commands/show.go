@@ -116,7 +116,7 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 }
 
 func (p *program) eventCommand() *cobra.Command {
-	return &cobra.Command{Use: "event ID", Short: "Show the state of one event", Args: oneUUID, RunE: p.on(p.event)}
+	return &cobra.Command{Use: "event ID", Short: "Show the state of one event", Args: oneUUID("ID"), RunE: p.on(p.event)}
 }
 
 type eventState struct {
