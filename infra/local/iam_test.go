@@ -342,7 +342,7 @@ func (f *fixture) redrivePaths() []path {
 		{"what is pending is published", f.pending},
 		{"a delivery with a large event is replayed", replay(false, wire.RedriveRequest{},
 			func(ctx context.Context) (string, error) { return f.park(ctx, proof.Invalid, fresh(), large()) })},
-		{"a conflict is replayed in the first version", replay(false, wire.RedriveRequest{Content: wire.FirstContent},
+		{"a conflict is replayed with the first content", replay(false, wire.RedriveRequest{Content: wire.FirstContent},
 			f.parkConflict)},
 		{"a rejected webhook is replayed, with a new key and a new token", replay(false,
 			wire.RedriveRequest{Reason: "test"},

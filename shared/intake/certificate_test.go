@@ -45,7 +45,7 @@ func certified(t *testing.T, alone bool) (w *world, p proof.Proof) {
 	}
 	w.truststore = truststore
 	client := issuing.Client(func(c *x509.Certificate) { c.NotAfter = w.now.Add(time.Hour) })
-	first, changed := versions()
+	first, changed := twoContents()
 	if r := w.deliverWith(client, paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Accepted {
 		t.Fatalf("%+v", r)
 	}

@@ -95,7 +95,7 @@ func TestWhatEventBridgeRejectsIsNotReplayed(t *testing.T) {
 			t.Errorf("%s: a conflict: %+v", name, r)
 		}
 		if r := w.replay(p, wire.FirstContent); r.Outcome != intake.Accepted {
-			t.Errorf("%s: the first version: %+v", name, r)
+			t.Errorf("%s: the first content: %+v", name, r)
 		}
 		w.opts.LargeEventBytes = 100 // EventBridge takes the reference to it
 		if r := w.replay(p, wire.ParkedContent); r.Outcome != intake.Accepted || r.Recorded != 2 {
@@ -226,7 +226,7 @@ func TestEveryCallOfADecisionEndsBeforeItsInvocation(t *testing.T) {
 	}
 	for want, prepare := range map[string]func(w *world) do{
 		"[Put get insert pending]": func(w *world) do {
-			first, other := versions()
+			first, other := twoContents()
 			w.opts.LargeEventBytes = 10
 			w.send(first)
 			_, r := w.send(other)

@@ -80,7 +80,7 @@ func TestEventsWithIdentityArePublishedWithoutTheOthers(t *testing.T) {
 // The sender signs and sends the delivery again after a 503. What is parked before that would be parked twice.
 func TestADeliveryIsParkedOnceAllElseIsStored(t *testing.T) {
 	good := paymenttest.Event()
-	first, other := versions()
+	first, other := twoContents()
 	payload := paymenttest.RawDelivery(uuid.New().String(), []byte("null"), paymenttest.Encode(good), other)
 	for name, c := range map[string]struct {
 		table, evidence, parking hook
@@ -111,7 +111,7 @@ func TestADeliveryIsParkedOnceAllElseIsStored(t *testing.T) {
 // Each has its own object, since each needs its own decision.
 func TestADeliveryIsParkedAsInvalidAndAsAConflict(t *testing.T) {
 	w := newWorld(t)
-	first, other := versions()
+	first, other := twoContents()
 	w.send(first)
 	beside := paymenttest.Encode(paymenttest.Event())
 	payload := paymenttest.RawDelivery(uuid.New().String(), other, []byte("{}"), beside)

@@ -39,9 +39,9 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 		items, entries, objects := w.table.Items(), len(w.bus.Entries()), w.parking.Objects()
 		for _, p := range []proof.Proof{conflict, w.invalid(conflict.Payload)} {
 			change(&p)
-			for _, version := range []wire.Content{"", wire.FirstContent, wire.ParkedContent} {
-				if r := w.replay(p, version); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
-					t.Errorf("%s: %s, version %q: %+v", name, p.Reason, version, r)
+			for _, content := range []wire.Content{"", wire.FirstContent, wire.ParkedContent} {
+				if r := w.replay(p, content); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
+					t.Errorf("%s: %s, content %q: %+v", name, p.Reason, content, r)
 				}
 			}
 		}
@@ -54,8 +54,8 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 	}
 }
 
-// Both versions are never on their way together, and the cause says truly what is on the bus.
-func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
+// Both contents are never on their way together, and the cause says truly what is on the bus.
+func TestAConflictIsDecidedByWhatTheFirstContentIs(t *testing.T) {
 	const parked = "event ID: the first content is parked and not on the bus: replay or dismiss the event first"
 	const dismissed = "event ID: the first content was dismissed and is not on the bus: dismiss the conflict too"
 	const pending = "intake: an event is recorded and not published yet: redrive publishes or parks it; repeat the " +
@@ -65,7 +65,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 	const long = 2 * window
 	type states = []ledger.State
 	for name, test := range map[string]struct {
-		by            states // through which the first version goes
+		by            states // through which the first content goes
 		after         time.Duration
 		gone          bool
 		first, parked string // the causes
@@ -82,7 +82,7 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		"replayed and published": {by: states{ledger.Parked, ledger.Pending, ledger.Published}},
 	} {
 		w := newWorld(t)
-		first, other := versions()
+		first, other := twoContents()
 		id := idOf(t, first)
 		w.bus.Fails = broken
 		w.send(first)
@@ -109,16 +109,16 @@ func TestAConflictIsDecidedByWhatTheFirstVersionIs(t *testing.T) {
 		if test.gone {
 			w.table.Expire(w.now)
 		}
-		replay := func(version wire.Content, want string) {
+		replay := func(content wire.Content, want string) {
 			before := w.table.Items()
-			r := w.replay(p, version)
+			r := w.replay(p, content)
 			cause := strings.TrimPrefix(errText(r.Err), "intake: that content is not available: ")
 			if strings.ReplaceAll(cause, id, "ID") != want || r.Outcome != outcomes[want] || r.Done() != (want == "") {
-				t.Errorf("%s, %s: %s: %+v", name, version, cause, r)
+				t.Errorf("%s, %s: %s: %+v", name, content, cause, r)
 			}
-			written := version == wire.ParkedContent && want == ""
+			written := content == wire.ParkedContent && want == ""
 			if diff := cmp.Diff(before, w.table.Items()); (diff != "") != written || (r.Recorded == 1) != written {
-				t.Errorf("%s, %s: the ledger changed: %s", name, version, diff)
+				t.Errorf("%s, %s: the ledger changed: %s", name, content, diff)
 			}
 		}
 		replay(wire.FirstContent, test.first)
@@ -176,8 +176,8 @@ func TestAConflictWhoseParkedContentWasReplayed(t *testing.T) {
 }
 
 // A person who decides compares the two.
-func TestAConflictIsStoredWithBothVersions(t *testing.T) {
-	first, other := versions()
+func TestAConflictIsStoredWithBothContents(t *testing.T) {
+	first, other := twoContents()
 	id := idOf(t, first)
 	for state, then := range map[ledger.State]func(w *world){
 		ledger.Pending: func(*world) {},
@@ -203,7 +203,7 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 				State: string(state), RecordedAt: recorded.UTC()}, contentOf(t, first, "1250.00", "USD"))
 		}
 	}
-	// The first version can't be read again, or is another by then: the conflict is stored all the same.
+	// The first content can't be read again, or is another by then: the conflict is stored all the same.
 	for _, err := range []error{errDown, nil} {
 		w := newWorld(t)
 		w.bus.Fails = broken
@@ -226,25 +226,25 @@ func TestAConflictIsStoredWithBothVersions(t *testing.T) {
 	}
 }
 
-// contentOf returns what is stored of one version.
+// contentOf returns what is stored of one content.
 func contentOf(t *testing.T, raw []byte, amount, currency string) proof.Content {
 	digest := ledger.DigestOf(raw)
 	return proof.Content{EventID: idOf(t, raw), Digest: digest[:], Amount: amount, Currency: currency}
 }
 
-// hasContents compares what is parked: one version, and the first.
+// hasContents compares what is parked: one content, and the first.
 func (w *world) hasContents(name string, content proof.Content, first proof.First, of proof.Content) {
 	w.t.Helper()
 	first.Digest, first.Amount, first.Currency = of.Digest, of.Amount, of.Currency
 	content.First = first
 	if diff := cmp.Diff([]proof.Content{content}, w.parked(name).Contents); diff != "" {
-		w.t.Errorf("a first version that is %s: %s", first.State, diff)
+		w.t.Errorf("a first content that is %s: %s", first.State, diff)
 	}
 }
 
 // A large event is recorded apart from the small ones.
 func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
-	first, second := versions()
+	first, second := twoContents()
 	for _, first := range [][]byte{first, enlarged(first)} {
 		w := newWorld(t)
 		id, r := w.send(first, second, first, second)
@@ -260,7 +260,7 @@ func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 // Each content of a delivery is compared with what the ledger has.
 func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 	w := newWorld(t)
-	first, second := versions()
+	first, second := twoContents()
 	third := bytes.Replace(first, []byte("1250.00"), []byte("3.00"), 1)
 	w.send(first)
 	_, r := w.send(second, first, third)
@@ -349,8 +349,8 @@ func TestTheResultOfAReplay(t *testing.T) {
 	expect(w.replay(conflict, wire.ParkedContent), intake.Accepted,
 		intake.Counts{Events: 1, Recorded: 1, Pending: 1}, "")
 	for _, p := range []proof.Proof{conflict, w.invalid(paymenttest.RawDelivery(uuid.New().String(), other))} {
-		version := map[proof.Reason]wire.Content{proof.Conflict: wire.ParkedContent}[p.Reason]
-		expect(w.replay(p, version), intake.StillPending,
+		content := map[proof.Reason]wire.Content{proof.Conflict: wire.ParkedContent}[p.Reason]
+		expect(w.replay(p, content), intake.StillPending,
 			intake.Counts{Events: 1, Duplicates: 1, PendingDuplicates: 1}, "intake: an event is recorded and not pub")
 	}
 	w.redrive()
@@ -377,7 +377,7 @@ func largeEvent() []byte { return enlarged(paymenttest.Encode(paymenttest.Event(
 // A large event in conflict is stored before it is written, and its claim check is published.
 func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	w := newWorld(t)
-	first, other := versions()
+	first, other := twoContents()
 	other = enlarged(other)
 	w.send(first)
 	_, r := w.send(other)

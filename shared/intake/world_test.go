@@ -295,8 +295,8 @@ func (w *world) replayer() *intake.Replayer {
 	return intake.NewReplayer(w.pipeline(), w.truststore, w.revoked)
 }
 
-func (w *world) replay(p proof.Proof, version wire.Content) intake.Result {
-	return w.replayer().Replay(w.ctx(), p, version)
+func (w *world) replay(p proof.Proof, content wire.Content) intake.Result {
+	return w.replayer().Replay(w.ctx(), p, content)
 }
 
 // decided is what a person decides here.
@@ -407,7 +407,7 @@ func (w *world) onBus(want ...[]byte) {
 // It returns the three, and what is parked.
 func (w *world) conflict() (first, other, beside []byte, p proof.Proof) {
 	w.t.Helper()
-	first, other = versions()
+	first, other = twoContents()
 	beside = paymenttest.Encode(paymenttest.Event())
 	if _, r := w.send(first); r.Outcome != intake.Accepted {
 		w.t.Fatalf("%+v", r)
@@ -420,8 +420,8 @@ func (w *world) conflict() (first, other, beside []byte, p proof.Proof) {
 	return first, other, beside, w.parked(r.ParkedAs.Name)
 }
 
-// versions returns two contents of one event: 1250.00 USD and 0.01 EUR.
-func versions() (first, other []byte) {
+// twoContents returns two contents of one event: 1250.00 USD and 0.01 EUR.
+func twoContents() (first, other []byte) {
 	event := paymenttest.Event()
 	first = paymenttest.Encode(event)
 	event.EventData.Amount, event.EventData.PaymentCurrency = "0.01", "EUR"

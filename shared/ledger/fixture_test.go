@@ -100,8 +100,8 @@ func newFixture(parallel int) *fixture {
 	return b
 }
 
-// version returns an event with an id and an amount.
-func (b *fixture) version(id, amount string) ledger.Item {
+// eventOf returns an event with an id and an amount.
+func (b *fixture) eventOf(id, amount string) ledger.Item {
 	event, err := payment.DecodeRawEvent(fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s,"paymentCurrency":"EUR"}}`, id, amount))
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *fixture) version(id, amount string) ledger.Item {
 	return ledger.NewItem(event, uuid.New().String(), b.now)
 }
 
-func (b *fixture) newEvent() ledger.Item { return b.version(uuid.New().String(), "1.00") }
+func (b *fixture) newEvent() ledger.Item { return b.eventOf(uuid.New().String(), "1.00") }
 
 // newEvents returns n new events.
 func (b *fixture) newEvents(n int) (all []ledger.Item) {

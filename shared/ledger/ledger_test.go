@@ -31,7 +31,7 @@ func TestTheWindowOfAnEvent(t *testing.T) {
 			t.Errorf("%s ahead: %s before the end", ahead, got)
 		}
 		b.now = start.Add(window)
-		next := b.version(e.EventID, "2.00")
+		next := b.eventOf(e.EventID, "2.00")
 		if got := b.record(t, next); got[0] != recorded {
 			t.Errorf("%s ahead: %s at the end", ahead, got)
 		}
@@ -50,7 +50,7 @@ func TestAnItemThatIsDeletedMeanwhileIsInsertedAgain(t *testing.T) {
 		e := b.newEvent()
 		b.in(t, ledger.Published, e)
 		b.now = b.now.Add(window)
-		sent := b.version(e.EventID, "2.00")
+		sent := b.eventOf(e.EventID, "2.00")
 		deleted := false
 		b.store.before = func(call string) {
 			if call == moment && !deleted {
@@ -303,7 +303,7 @@ func TestEachEventOfABatchHasItsOwnOutcome(t *testing.T) {
 	b.publish(t, published)
 	b.park(t, parked)
 	clear(b.store.calls)
-	other := func(e ledger.Item) ledger.Item { return b.version(e.EventID, "2.00") }
+	other := func(e ledger.Item) ledger.Item { return b.eventOf(e.EventID, "2.00") }
 	got := b.record(t, all[4], other(published), pending, other(parked), expired, all[5])
 	got = append(got, b.record(t, all[4], published, other(pending), parked, other(expired))...)
 	if !slices.Equal(got, []string{recorded, conflict, duplicate, conflict, recorded, recorded, duplicate,

@@ -149,7 +149,7 @@ func TestWhatTheStatesAllow(t *testing.T) {
 			e := b.newEvent()
 			b.in(t, test.state, e)
 			if test.other {
-				return b.version(e.EventID, "2.00")
+				return b.eventOf(e.EventID, "2.00")
 			}
 			return e
 		}
@@ -201,7 +201,7 @@ func TestALaterRecordingIsNotParkedOrDecided(t *testing.T) {
 	e := b.newEvent()
 	b.in(t, ledger.Parked, e)
 	b.now = b.now.Add(time.Hour)
-	sent := b.version(e.EventID, "1.00")
+	sent := b.eventOf(e.EventID, "1.00")
 	b.record(t, sent)
 	if b.park(t, e); b.find(t, e).State != ledger.Pending {
 		t.Error("the later recording is parked")

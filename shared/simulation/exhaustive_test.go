@@ -89,9 +89,9 @@ func (w *world) parkedAt(decide func(name string), times ...time.Duration) {
 	}
 }
 
-// replayAt replays what is parked then, conflicts in a version.
-func (w *world) replayAt(version wire.Content, times ...time.Duration) {
-	w.parkedAt(func(name string) { w.replay(name, version) }, times...)
+// replayAt replays what is parked then, conflicts with a content.
+func (w *world) replayAt(content wire.Content, times ...time.Duration) {
+	w.parkedAt(func(name string) { w.replay(name, content) }, times...)
 }
 
 // deliver sends deliveries, each some time after the one before, then redrive runs twice. A delivery at the same time
@@ -285,13 +285,13 @@ var paths = sync.OnceValue(func() []path {
 			w.send(alone, 5*m, retries)
 			w.redriveAt(6*m, 7*m)
 		}),
-		parked("a conflict whose first version is parked", &first, 3*m, func(w *world, retries int) {
+		parked("a conflict whose first content is parked", &first, 3*m, func(w *world, retries int) {
 			w.send(conflicted, 200*time.Second, retries)
 			w.replayAt(wire.ParkedContent, 4*m, 4*m+20*time.Second, 6*m) // the conflict before the event
 			w.replayAt(wire.FirstContent, 4*m+30*time.Second)
 			w.redriveAt(5*m, 7*m)
 		}),
-		parked("a conflict whose first version is dismissed", &first, 3*m, func(w *world, retries int) {
+		parked("a conflict whose first content is dismissed", &first, 3*m, func(w *world, retries int) {
 			w.send(conflicted, 200*time.Second, retries)
 			w.parkedAt(w.dismiss, 4*m)
 			w.replayAt(wire.ParkedContent, 5*m, 7*m)
@@ -304,13 +304,13 @@ var paths = sync.OnceValue(func() []path {
 			}, always: rejectedFor(2*m, slowest)},
 		{name: "receiver and redrive park an event", begin: deliver(0, rejected),
 			always: each(func(c *call) bool { return c.op == parkEvent && c.redriver != nil }, fault{kind: slowest})},
-		{name: "a conflict replayed in the parked version", setup: setup{again: true},
+		{name: "a conflict replayed with the parked content", setup: setup{again: true},
 			begin: func(w *world, retries int) {
 				deliver(later, &first, conflicted)(w, retries)
 				w.replayAt(wire.ParkedContent, 4*m, 6*m)
 				w.redriveAt(5*m, 7*m)
 			}},
-		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
+		{name: "a conflict replayed with the first content", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(conflicted, later, retries)
 			w.replayAt(wire.FirstContent, 4*m)

@@ -386,8 +386,8 @@ func (f *facts) decided(inv *invocation) {
 		f.notes[d.note()] = true
 	}
 	conflict := d.parked.Reason == proof.Conflict
-	if conflict && d.version == wire.NoContent && !d.dismiss && r.Outcome != intake.ContentMissing {
-		f.violated("%s replays the conflict %s without a version: %s", inv.name, d.name, r.Outcome)
+	if conflict && d.content == wire.NoContent && !d.dismiss && r.Outcome != intake.ContentMissing {
+		f.violated("%s replays the conflict %s without a content: %s", inv.name, d.name, r.Outcome)
 	}
 	if r.Outcome == intake.Accepted {
 		f.accepted(inv)
@@ -395,9 +395,9 @@ func (f *facts) decided(inv *invocation) {
 }
 
 // accepted checks a replay of a delivery after which nothing is left to do: its events are in the ledger, or the first
-// versions are on the bus.
+// contents are on the bus.
 func (f *facts) accepted(inv *invocation) {
-	first := inv.decision.version == wire.FirstContent
+	first := inv.decision.content == wire.FirstContent
 	for _, id := range inv.decision.parked.EventIDs {
 		held := f.latest[id].during(inv)
 		i := slices.IndexFunc(held, func(g *generation) bool {
@@ -505,7 +505,7 @@ func (f *facts) effect(c *call, out any, err error) {
 			continue
 		}
 		if s := c.sends[n]; s.of != nil && s.event != e {
-			f.violated("%s puts %s on the bus, which is not the recorded version", c.environment.name, e)
+			f.violated("%s puts %s on the bus, which is not the recorded content", c.environment.name, e)
 		}
 		if (detail != e.raw) != e.isLarge() {
 			f.violated("%s is sent in the wrong form for its size", e)

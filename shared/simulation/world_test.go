@@ -250,7 +250,7 @@ func (w *world) redrive() {
 type decision struct {
 	name    string // of a delivery, or an eventId
 	dismiss bool
-	version wire.Content // of a conflict that is replayed
+	content wire.Content // of a conflict that is replayed
 	parked  proof.Proof  // the delivery
 	done    bool         // it changed the event
 	err     error        // of a dismissal, or of the note of a replay
@@ -261,7 +261,7 @@ func (d *decision) event() bool { return payment.IsUUID(d.name) }
 
 // stored returns the decision that is stored about a delivery, and note the key of its object.
 func (d *decision) stored() proof.Decision {
-	if d.dismiss || d.version == wire.FirstContent {
+	if d.dismiss || d.content == wire.FirstContent {
 		return proof.Dismissed
 	}
 	return proof.Replayed
@@ -279,7 +279,7 @@ func (d *decision) may(o op) bool {
 	case d.event():
 		return o == replayEvent
 	}
-	return d.parked.Reason == proof.Invalid || d.version == wire.ParkedContent
+	return d.parked.Reason == proof.Invalid || d.content == wire.ParkedContent
 }
 
 // makeDecision invokes an environment for a decision, as the redrive function does.
@@ -293,7 +293,7 @@ func (w *world) makeDecision(d *decision) {
 	}
 	do := func(ctx context.Context) {
 		if !d.dismiss {
-			inv.result = i.replayer.Replay(ctx, d.parked, d.version)
+			inv.result = i.replayer.Replay(ctx, d.parked, d.content)
 		}
 		if d.dismiss || inv.result.Done() {
 			d.err = proof.Decide(ctx, i.parking, d.stored(), d.name, proof.Note{By: by.By, At: by.At})
@@ -336,12 +336,12 @@ func (w *world) eachParked(decide func(name string)) {
 	}
 }
 
-// replay replays what has a name, a conflict in a version.
-func (w *world) replay(name string, version wire.Content) {
+// replay replays what has a name, a conflict with a content.
+func (w *world) replay(name string, content wire.Content) {
 	if !strings.HasPrefix(name, string(proof.Conflict)) {
-		version = wire.NoContent
+		content = wire.NoContent
 	}
-	w.makeDecision(&decision{name: name, version: version})
+	w.makeDecision(&decision{name: name, content: content})
 }
 
 func (w *world) dismiss(name string) { w.makeDecision(&decision{name: name, dismiss: true}) }

@@ -99,7 +99,7 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	}
 	got := d.replayed(wire.RedriveRequest{Content: wire.ParkedContent}, dismissed)
 	if got.Outcome != "content-unavailable" || got.Cause == "" {
-		t.Errorf("replayed with a version: %+v", got)
+		t.Errorf("replayed with a content: %+v", got)
 	}
 	e.Dismiss = []string{dismissed}
 	if got := d.handle(e).Decided[0]; got.Cause != "" || d.Line()["kind"] != "event" {
@@ -117,7 +117,7 @@ func TestAParkedEventIsReplayedOrDismissed(t *testing.T) {
 	}
 }
 
-// After a decision, the other version could be a second payment.
+// After a decision, the other content could be a second payment.
 func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	d := deploy(t, nil)
 	first, other := twoContents()
