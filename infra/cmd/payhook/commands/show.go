@@ -97,9 +97,8 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(parked.Payload)
 	shown := stored{Name: name, State: state, Note: note, Proof: parked, PayloadBytes: len(parked.Payload),
-		PayloadSHA256: hex.EncodeToString(sum[:])}
+		PayloadSHA256: fmt.Sprintf("%x", sha256.Sum256(parked.Payload))}
 	if r := parked.Request; r != nil { // the payload may not be stored
 		shown.PayloadBytes, shown.PayloadSHA256 = r.PayloadBytes, r.PayloadSHA256
 	}
@@ -116,7 +115,8 @@ func (p *program) showStored(ctx context.Context, s *connected, name string, pay
 }
 
 func (p *program) eventCommand() *cobra.Command {
-	return &cobra.Command{Use: "event ID", Short: "Show the state of one event", Args: oneUUID("ID"), RunE: p.on(p.event)}
+	return &cobra.Command{Use: "event ID", Short: "Show the state of one event", Args: oneUUID("ID"),
+		RunE: p.on(p.event)}
 }
 
 type eventState struct {
