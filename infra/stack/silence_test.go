@@ -68,7 +68,7 @@ func TestASilentCallIsAnError(t *testing.T) {
 		_, err = io.Copy(io.Discard, out.Body)
 		return err
 	}
-	const answer = "<DescribeStacksResponse><DescribeStacksResult/></DescribeStacksResponse>"
+	const s, answer = time.Second, "<DescribeStacksResponse><DescribeStacksResult/></DescribeStacksResponse>"
 	for name, test := range map[string]struct {
 		call   func(context.Context, aws.Config) error
 		head   time.Duration // until the headers come
@@ -76,15 +76,15 @@ func TestASilentCallIsAnError(t *testing.T) {
 		number int           // of the parts, after which nothing comes if there are fewer than 5
 		fails  time.Duration // when it fails; 0: it succeeds
 	}{
-		"at once":                {describe, 0, 0, 5, 0},
-		"slow":                   {describe, 59 * time.Second, 59 * time.Second, 5, 0},
-		"no answer":              {describe, 1000 * time.Hour, 0, 0, time.Minute},
-		"half an answer":         {describe, 10 * time.Second, 10 * time.Second, 2, 90 * time.Second},
-		"an invocation":          {invoke, 64 * time.Second, 0, 5, 0},
-		"an invocation, no end":  {invoke, 1000 * time.Hour, 0, 0, 65 * time.Second},
-		"a long download":        {get, 0, 59 * time.Second, 5, 0},
-		"half a download":        {get, 0, 0, 2, time.Hour + time.Minute},
-		"a download, no headers": {get, 1000 * time.Hour, 0, 0, time.Minute},
+		"at once":                {call: describe, number: 5},
+		"slow":                   {call: describe, head: 59 * s, parts: 59 * s, number: 5},
+		"no answer":              {call: describe, head: 1000 * time.Hour, fails: time.Minute},
+		"half an answer":         {call: describe, head: 10 * s, parts: 10 * s, number: 2, fails: 90 * s},
+		"an invocation":          {call: invoke, head: 64 * s, number: 5},
+		"an invocation, no end":  {call: invoke, head: 1000 * time.Hour, fails: 65 * s},
+		"a long download":        {call: get, parts: 59 * s, number: 5},
+		"half a download":        {call: get, number: 2, fails: time.Hour + time.Minute},
+		"a download, no headers": {call: get, head: 1000 * time.Hour, fails: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

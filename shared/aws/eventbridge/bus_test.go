@@ -27,11 +27,9 @@ var one = []bus.Entry{{Source: "payhook", DetailType: "A.B", Detail: []byte("{}"
 
 func TestARequestHasTheEvents(t *testing.T) {
 	b, w := answering(t, `{"Entries":[{"EventId":"1"},{"EventId":"2"}]}`)
+	const detail = " {\"é\":\"\\u00e9\"}\n"
 	failures, err := b.Put(t.Context(), []bus.Entry{
-		{
-			Source:     "payhook",
-			DetailType: "A.B", Detail: []byte(" {\"é\":\"\\u00e9\"}\n"), DeliveryID: "id",
-		},
+		{Source: "payhook", DetailType: "A.B", Detail: []byte(detail), DeliveryID: "id"},
 		{Source: "other", DetailType: "C.D", Detail: []byte("{}")}})
 	if diff := gocmp.Diff([]error{nil, nil}, failures); diff != "" || err != nil {
 		t.Error(err, diff)
@@ -45,8 +43,9 @@ func TestARequestHasTheEvents(t *testing.T) {
 	if err := json.Unmarshal([]byte(requests[0].Body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff([]entry{{"payments", "payhook", "A.B", " {\"é\":\"\\u00e9\"}\n", []string{"id"}},
-		{"payments", "other", "C.D", "{}", nil}}, got.Entries); diff != "" || requests[0].Operation != "PutEvents" {
+	want := []entry{{EventBusName: "payments", Source: "payhook", DetailType: "A.B", Detail: detail,
+		Resources: []string{"id"}}, {EventBusName: "payments", Source: "other", DetailType: "C.D", Detail: "{}"}}
+	if diff := gocmp.Diff(want, got.Entries); diff != "" || requests[0].Operation != "PutEvents" {
 		t.Error(diff)
 	}
 	if err := b.Find(t.Context()); err != nil {
