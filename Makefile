@@ -138,7 +138,8 @@ test-race: check-go
 
 .PHONY: test-plain
 test-plain: check .local/lint
-	PAYHOOK_LINT=1 go test -vet=off $(filter-out $(if $(RACE),$(RACE_PACKAGES)),$(PACKAGES))
+	PAYHOOK_LINT=1 go test -vet=off $(filter-out %/simulation $(if $(RACE),$(RACE_PACKAGES)),$(PACKAGES))
+	go test -vet=off -short ./shared/simulation
 	$(if $(RACE),go test -vet=off -run '$(MEASURES_MEMORY)' ./functions/run)
 
 .PHONY: test-e2e
