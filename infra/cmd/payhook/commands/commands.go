@@ -51,7 +51,8 @@ func (p *program) root(tryIt ...*cobra.Command) *cobra.Command {
 	add("Operate it", p.statusCommand(), p.explainCommand(), p.parkedCommand(),
 		p.decideCommand(replay, "Publish what is parked"),
 		p.decideCommand(dismiss, "Decide that something parked is not published"), p.eventCommand(), p.keysCommand(),
-		p.evidenceCommand(), p.reconcileCommand())
+		cli.Group("evidence", "Verify and find the proofs of accepted deliveries", verifyCommand(p.Program),
+			p.findCommand()), p.reconcileCommand())
 	cli.AddHelp(root, helps)
 	return root
 }

@@ -21,11 +21,6 @@ import (
 	"payhook.example/shared/payment"
 )
 
-func (p *program) evidenceCommand() *cobra.Command {
-	return cli.Group("evidence", "Verify and find the proofs of accepted deliveries",
-		verifyCommand(p.Program), p.findCommand())
-}
-
 func verifyCommand(p *cli.Program) *cobra.Command {
 	var known []*rsa.PublicKey
 	cmd := &cobra.Command{

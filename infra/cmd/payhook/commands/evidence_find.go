@@ -183,11 +183,9 @@ func differences(all []Object, id string) (in []string) {
 // write writes a proof that verifies to its own path below a folder, and what OpenSSL verifies beside it. It prints
 // the commands for OpenSSL.
 func write(p *cli.Program, folder, id string, o Object) error {
-	text, err := o.Proof.Encode()
-	if err != nil {
-		return err
-	}
-	if folder, err = filepath.Abs(folder); err != nil {
+	text, errProof := o.Proof.Encode()
+	folder, err := filepath.Abs(folder)
+	if err := errors.Join(errProof, err); err != nil {
 		return err
 	}
 	files, commands := map[string][]byte{o.key: text}, ""
