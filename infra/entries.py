@@ -1,5 +1,5 @@
-# python3 entries.py BUS writes files for PutEvents with the events of the records in the folder records whose eventIds
-# are in the file ids, byte for byte. It prints the ids of which it cannot: those without a record, large events, and
+# python3 entries.py BUS writes files for PutEvents with the events of the proofs in the folder proofs whose eventIds
+# are in the file ids, byte for byte. It prints the ids of which it cannot: those without a proof, large events, and
 # those with two contents, of which "payhook event ID" has the published one's delivery. RUNBOOK.md, "A bus that was
 # gone", says when it is needed.
 #
@@ -11,11 +11,11 @@
 #        --expression-attribute-values '{":begin": {"N": "1769860800000"}, ":end": {"N": "1769864400000"}}' \
 #        --query 'Items[].[eventId.S]' --output text > ids
 #
-# 2. Copy the records of these hours (UTC) and those around, as the service's clock may differ, and verify them. The
+# 2. Copy the proofs of these hours (UTC) and those around, as the service's clock may differ, and verify them. The
 #    folder keys has the keys of the service. Delete what is not signed by the service.
 #
-#      aws s3 sync s3://EVIDENCE_BUCKET records --exclude '*' --include 'accepted/*/2026/01/31/1[1-4]/*'
-#      payhook evidence verify --keys keys records
+#      aws s3 sync s3://EVIDENCE_BUCKET proofs --exclude '*' --include 'accepted/*/2026/01/31/1[1-4]/*'
+#      payhook evidence verify --keys keys proofs
 #
 # 3. python3 CLONE/infra/entries.py BUS
 #
@@ -38,9 +38,9 @@ def parts(text, at):  # the names, beginnings and ends of what is in the object 
         at = skip(text, end).end()
 
 ids, found = set(open("ids").read().lower().split()), {}
-for file in pathlib.Path("records").rglob("*.json"):
-    record = json.loads(file.read_bytes())
-    text = base64.b64decode(record["payload"]).decode("utf-8-sig")
+for file in pathlib.Path("proofs").rglob("*.json"):
+    proof = json.loads(file.read_bytes())
+    text = base64.b64decode(proof["payload"]).decode("utf-8-sig")
     for name, begin, _ in parts(text, skip(text, 0).end()):
         for _, begin, end in parts(text, begin) if name == "events" else []:
             detail = text[begin:end]  # as it was signed: JSON that is written again has other digits
@@ -49,12 +49,12 @@ for file in pathlib.Path("records").rglob("*.json"):
             if isinstance(id, str) and id.lower() in ids:
                 found.setdefault(id.lower(), {})[detail] = {
                     "EventBusName": sys.argv[1], "Source": "payhook", "DetailType": event.get("eventName"),
-                    "Detail": detail, "Resources": [record["deliveryId"]]}
+                    "Detail": detail, "Resources": [proof["deliveryId"]]}
 batches = [[]]
 for id in sorted(ids):
     entries = list(found.get(id, {}).values())
     if len(entries) != 1 or len(entries[0]["Detail"].encode()) > 200000:
-        print(id, "is large" if len(entries) == 1 else f"has {len(entries)} contents in the records")
+        print(id, "is large" if len(entries) == 1 else f"has {len(entries)} contents in the proofs")
         continue
     if len(batches[-1]) == 10 or len(json.dumps(batches[-1] + entries)) > 240000:
         batches.append([])

@@ -37,7 +37,7 @@ type Config struct {
 	TokenParameter     string    // name; "" if TokenSecret is set
 	TokenKey           string    // ARN of the key of TokenParameter; "" for that of AWS
 	CredentialsSecret  string    // name or ARN
-	EvidenceBucket     string    // takes a record of each accepted delivery; "" for none
+	EvidenceBucket     string    // takes a proof of each accepted delivery; "" for none
 	StoreRejectedUntil time.Time // until when rejected webhooks are stored; zero: none are
 	MaxEntryBytes      int
 	RedriveGrace       time.Duration

@@ -104,7 +104,7 @@ type Settings struct {
 	LargeEventRetention time.Duration `key:"largeEventRetention" default:"365d" limits:"15d 36500d never" by:"redrive"`
 	// ArchiveRetention is how long an archive keeps each published event.
 	ArchiveRetention time.Duration `key:"archiveRetention" default:"30d" limits:"1d 36500d off"`
-	// Evidence is how long S3 locks a record of each accepted delivery, such as 7y, or 7y compliance.
+	// Evidence is how long S3 locks a proof of each accepted delivery, such as 7y, or 7y compliance.
 	Evidence string `key:"evidence" default:"off" form:"evidence" by:"webhook redrive"`
 	// LogRetentionDays is how long logs are kept, as CloudWatch Logs accepts it.
 	LogRetentionDays int `key:"logRetentionDays" default:"90" form:"log days"`

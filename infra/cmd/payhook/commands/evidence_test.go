@@ -695,7 +695,7 @@ func TestEventsForABusThatWasGoneAreUnchanged(t *testing.T) {
 	files, published, want := map[string][]byte{}, []string{""}, map[string]string{}
 	deliver := func(before string, raw ...[]byte) {
 		r := signed(key(), append([]byte(before), paymenttest.RawDelivery(uuid.New().String(), raw...)...), when)
-		files["records/"+r.Name()] = encoded(r)
+		files["proofs/"+r.Name()] = encoded(r)
 	}
 	gone := func(more string) []byte {
 		id, raw := event(more)
@@ -724,7 +724,7 @@ func TestEventsForABusThatWasGoneAreUnchanged(t *testing.T) {
 	c.Dir, c.Stdin = at, bytes.NewReader(script)
 	text, err := c.CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	problems := []string{missing + " has 0 contents in the records", twice + " has 2 contents in the records",
+	problems := []string{missing + " has 0 contents in the proofs", twice + " has 2 contents in the proofs",
 		large + " is large"}
 	if slices.Sort(problems); err != nil || !slices.Equal(lines, problems) {
 		t.Fatalf("%v, %s", err, text)
