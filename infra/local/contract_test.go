@@ -36,7 +36,7 @@ const indexDelay = 5 * time.Second
 // The stores in the emulator have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.Stack.AWS)
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
 		f.createTable(t, client, events, settings.LedgerKey, types.GlobalSecondaryIndex{
 			IndexName: aws.String(settings.LedgerIndex),
@@ -56,7 +56,7 @@ func (f *fixture) testStores(t *testing.T) {
 		}
 		compareLedgers(t, seed, indexDelay, ledgerStore{dynamodb.NewLedger(client, events), remove})
 		compareKeys(t, seed, keyStore{dynamodb.NewKeys(client, ids), dynamodb.NewKeysInspector(client, ids)})
-		compareCalls(t, seed, 500, []objects.Store{&objects.Memory{}, f.createBucket(t, seed)}, (*random).objectCall)
+		compareCalls(t, seed, 300, []objects.Store{&objects.Memory{}, f.createBucket(t, seed)}, (*random).objectCall)
 		f.compareTokens(t, seed)
 	}
 	gone := eventbridge.NewBus(eventbridge.NewClient(f.Stack.AWS), "none")
@@ -82,7 +82,7 @@ func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 		return func(ctx context.Context, s token.Store) any { return s.Save(ctx, text) }
 	}
 	compare(t, "the first", stores, save("first")) // the emulator returns "" for a secret without a value
-	compareCalls(t, seed, 400, stores, func(r *random) (string, func(context.Context, token.Store) any) {
+	compareCalls(t, seed, 150, stores, func(r *random) (string, func(context.Context, token.Store) any) {
 		if r.IntN(10) == 0 {
 			return "save", save(fmt.Sprintf(`{"%0*d":"ü\n"}`, r.IntN(4000), r.Int()))
 		}

@@ -151,6 +151,8 @@ func (f *fixture) removeEach(t *testing.T, function string, paths []path) {
 		}); err != nil {
 			t.Fatalf("%q does not work again: %v", paths[needed].name, err)
 		}
+		// The next permission is often of the same path.
+		paths = slices.Insert(slices.Delete(slices.Clone(paths), needed, needed+1), 0, paths[needed])
 	}
 }
 
