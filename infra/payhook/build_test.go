@@ -44,7 +44,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := buildIn(t, here, thisMachine)
+	first, err := build.Functions(thisMachine, false)
 	if err != nil {
 		t.Fatal(err)
 	}
