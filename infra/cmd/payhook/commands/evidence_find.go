@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -208,10 +209,17 @@ func write(p *cli.Program, folder, id string, o Object) error {
 		commands += fmt.Sprintln("openssl verify -purpose sslclient -attime", c.AcceptedAt.Unix(), "-CAfile", chain,
 			chain)
 	}
-	for name, content := range files { // that of the proof was compared with its content
-		name = filepath.Join(folder, name)
-		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
-			err = os.WriteFile(name, content, 0o600)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(folder) // nothing is written outside, whatever the key of the proof is
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for name, content := range files {
+		if err = root.MkdirAll(path.Dir(name), 0o700); err == nil {
+			err = root.WriteFile(name, content, 0o600)
 		}
 		if err != nil {
 			return err
