@@ -23,10 +23,12 @@ RUN := .local/bin/payhook-run
 # build would fail as well: in a copy that is no clone, and in the clone of another user.
 VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)
 
-# What is compiled has the same flags, programs, functions and tests, so that what they share is compiled once. Only the
-# race detector needs other ones. With this GOGC, the compiler uses a fifth less time and a quarter more memory.
+# What is compiled has the same flags, programs, functions (infra/build) and tests, so that what they share is compiled
+# once. Only the race detector needs other ones. Without inlining, the AWS SDK compiles in two thirds of the time, makes
+# smaller programs, and needs no more CPU when it runs. With this GOGC, the compiler uses a fifth less time and a quarter
+# more memory.
 export CGO_ENABLED := 0
-export GOFLAGS := $(GOFLAGS) -trimpath '-toolexec=env GOGC=400'
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=github.com/aws/aws-sdk-go-v2/...=-l -ldflags=-w '-toolexec=env GOGC=400'
 BUILD := CGO_ENABLED=0 go build -trimpath -tags=lambda.norpc -buildvcs=$(VCS)
 
 # When make has started, in seconds since 1970: times are shown since then.
@@ -53,7 +55,6 @@ PACKAGES = $(shell GOTOOLCHAIN=auto GOWORK=off go list ./...)
 GOROUTINES := \bgo [a-zA-Z_.]+\(|errgroup|\.Go\(|httptest\.New
 RACE_PACKAGES = $(sort $(patsubst %/,payhook.example/%,$(dir $(shell grep -rlE --include='*.go' '$(GOROUTINES)' \
 	functions shared infra/checks infra/cmd infra/stack events/consumer/function))))
-# The code that AWS generates is compiled for it without inlining, in two thirds of the time.
 # With it, a test that measures memory takes ten times as long: it runs without.
 MEASURES_MEMORY := TestAPublishedEventTakesAtMost1KB
 # It needs a C compiler, which not every machine has.
@@ -134,7 +135,7 @@ test-unit: test-race test-plain ### the quick part: unit and template tests
 
 .PHONY: test-race
 test-race: check-go
-	$(if $(RACE),CGO_ENABLED=1 go test -vet=off -race -gcflags=github.com/aws/...=-l -skip '$(MEASURES_MEMORY)' $(RACE_PACKAGES),\
+	$(if $(RACE),CGO_ENABLED=1 go test -vet=off -race -skip '$(MEASURES_MEMORY)' $(RACE_PACKAGES),\
 		@echo "there is no C compiler here: the tests run without the race detector")
 
 .PHONY: test-plain

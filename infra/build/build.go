@@ -47,9 +47,10 @@ func Programs(folder, arch string, fips bool, packages ...string) (map[string][]
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	// One build for all programs compiles shared packages once.
+	// One build for all programs compiles shared packages once. The AWS SDK is not inlined, as in the Makefile.
 	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc",
-		"-ldflags=-s -w -buildid=", "-o", out + string(filepath.Separator)}, packages...)...)
+		"-gcflags=github.com/aws/aws-sdk-go-v2/...=-l", "-ldflags=-s -w -buildid=",
+		"-o", out + string(filepath.Separator)}, packages...)...)
 	cmd.Dir = folder
 	if cmd.Env, err = environment(); err != nil {
 		return nil, fmt.Errorf("build the functions: %w", err)
