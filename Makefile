@@ -16,6 +16,9 @@ export GOWORK := off
 # CDK's library says so above every message; cdk.json sets it, too.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
+# All CDK apps of the project, tests too, unpack the CDK's library into one folder.
+export JSII_RUNTIME_PACKAGE_CACHE_ROOT := $(CURDIR)/.local/jsii
+
 PAYHOOK := .local/bin/payhook
 RUN := .local/bin/payhook-run
 
@@ -42,11 +45,13 @@ locked = infra/local/locked $1 sh -ec '$2'
 
 # $(call venv,FOLDER,REQUIREMENTS,PACKAGES) installs Python packages into a virtual environment,
 # unless they are there. It does not survive being moved. Its programs start with its python: as scripts, they
-# name that in double quotes for sh if the path has a space.
-venv = @$(STEP) "installing $3 into .local/$1" $(call locked,$1,wanted="$$(python3 --version; pwd; cat $2)"; \
+# name that in double quotes for sh if the path has a space. They share a pip, as its installation takes long.
+venv = $(call installed,$1,$2,$3,python3 -m venv --without-pip .local/$1; \
+	PYTHONPATH="$$(echo .local/pip/lib/python3*/site-packages)" .local/$1/bin/python -m pip install \
+	--disable-pip-version-check --no-input --no-compile --no-deps -r $2)
+installed = @$(STEP) "installing $3 into .local/$1" $(call locked,$1,wanted="$$(python3 --version; pwd; cat $2)"; \
 	[ "$$wanted" != "$$(cat .local/$1/installed 2>/dev/null)" ] || exit 0; \
-	rm -rf .local/$1; python3 -m venv .local/$1; .local/$1/bin/python -m pip install \
-	--disable-pip-version-check --no-input --no-compile --no-deps -r $2; echo "$$wanted" >.local/$1/installed)
+	rm -rf .local/$1; $4; echo "$$wanted" >.local/$1/installed)
 
 PACKAGES = $(shell GOTOOLCHAIN=auto GOWORK=off go list ./...)
 
@@ -167,9 +172,13 @@ lint: check-go .local/lint ### gofmt, go vet without the packages that use the C
 	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
 	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
 
-.PHONY: .local/lint
-.local/lint:
+.PHONY: .local/pip
+.local/pip:
 	@infra/local/check python3
+	$(call installed,pip,/dev/null,pip,python3 -m venv .local/pip)
+
+.PHONY: .local/lint
+.local/lint: .local/pip
 	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
 
 .PHONY: staticcheck
@@ -181,7 +190,7 @@ staticcheck: check-go ### go vet and go fix on all packages, revive and staticch
 
 # cdk-preflight comes from its Python package, which has the JavaScript inside: npm may have an older version.
 .PHONY: audit
-audit: check ### checkov, cdk-nag and cdk-preflight on the templates: they find exactly what is explained
+audit: check .local/pip ### checkov, cdk-nag and cdk-preflight on the templates: they find exactly what is explained
 	$(call venv,audit,infra/audit-requirements.txt,checkov and cdk-preflight)
 	@if ! cat infra/audit/package-lock.json infra/audit-requirements.txt | cmp -s - .local/nag/installed; then \
 		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \
@@ -267,9 +276,13 @@ check-all:
 tools: .local/venv infra/node_modules/.package-lock.json ### install MiniStack and the CDK CLI into the project
 
 .PHONY: .local/venv
-.local/venv:
-	@infra/local/check python3
+.local/venv: .local/pip
 	$(call venv,venv,infra/local/emulator/requirements.txt,MiniStack)
+
+# A test uses them.
+.PHONY: .local/clients
+.local/clients: .local/pip
+	$(call venv,clients,infra/local/testdata/clients.txt,the AWS CLI and boto3)
 
 # With the link, npx cdk works in the folder of cdk.json.
 infra/node_modules/.package-lock.json: infra/package-lock.json

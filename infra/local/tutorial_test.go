@@ -40,8 +40,8 @@ END
 func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	clients := filepath.Join(f.machine.options.top, ".local", "clients")
-	install := exec.CommandContext(t.Context(), "sh", "-c", `[ -x "$1/bin/pip" ] || python3 -m venv "$1"
-		exec "$1/bin/pip" install --disable-pip-version-check --quiet --no-deps -r testdata/clients.txt`, "sh", clients)
+	install := exec.CommandContext(t.Context(), "make", "-C", f.machine.options.top, ".local/clients")
+	install.Env = append(os.Environ(), "MAKEFLAGS=")
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -79,7 +79,8 @@ func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
 		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
-		"GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.Stack.LargeEventBucket, "STACK="+f.Stack.StackName)
+		"PYTHONDONTWRITEBYTECODE=", "GOTOOLCHAIN=local", "GOFLAGS=", "BUCKET="+f.Stack.LargeEventBucket,
+		"STACK="+f.Stack.StackName)
 	return cmd
 }
 
