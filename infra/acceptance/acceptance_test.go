@@ -264,7 +264,11 @@ func (r *run) remove(ctx context.Context) (failed error) {
 				for _, bucket := range buckets {
 					err = errors.Join(err, empty(ctx, r.Stack.S3(), bucket))
 				}
-				err = errors.Join(err, r.cdk.Destroy(ctx, filepath.Join(r.cdk.State, name+".out")))
+				_, denied := client.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: &name})
+				deleted := cloudformation.NewStackDeleteCompleteWaiter(client,
+					func(o *cloudformation.StackDeleteCompleteWaiterOptions) { o.MinDelay = time.Second })
+				err = errors.Join(err, denied, deleted.Wait(ctx,
+					&cloudformation.DescribeStacksInput{StackName: &name}, 30*time.Minute))
 			}
 			return errors.Join(err, fmt.Errorf("stack %s is left", name))
 		}))
