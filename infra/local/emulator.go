@@ -86,6 +86,9 @@ func StartEmulator(ctx context.Context, top, state string, forFunctions func(str
 		// Requests are allowed or denied as by IAM. The access key test is the root of the
 		// account; each function has a session of its own role.
 		"AUTH=true",
+		// MiniStack wakes up for each process of a function often, also if that waits for an invocation. Those that
+		// ran at the same time as another one end after so many seconds.
+		"LAMBDA_WARM_TTL_SECONDS=10",
 		// These two would listen on other addresses and on fixed ports.
 		"IOT_MTLS_ENABLED=0", "SFTP_ENABLED=0",
 	}
@@ -240,11 +243,6 @@ func (c *CDK) Deploy(ctx context.Context, assembly string, flags []string,
 		return nil, fmt.Errorf("%s: of %d stacks, %d have outputs", assembly, len(paths), len(stacks))
 	}
 	return stacks, nil
-}
-
-// Destroy deletes the stacks of an assembly that exist.
-func (c *CDK) Destroy(ctx context.Context, assembly string) error {
-	return c.run(ctx, "destroy-"+filepath.Base(assembly), c.State, "destroy", "--all", "--force", "--app", assembly)
 }
 
 // run runs the CDK CLI in a folder, and writes its output to the log of that name.
