@@ -36,29 +36,33 @@ const indexDelay = 5 * time.Second
 // The stores in the emulator have the results of those in memory.
 func (f *fixture) testStores(t *testing.T) {
 	client := dynamodb.NewClient(f.Stack.AWS)
-	for seed := range uint64(2) {
-		events, ids := fmt.Sprint("contract-ledger-", seed), fmt.Sprint("contract-keys-", seed)
-		f.createTable(t, client, events, settings.LedgerKey, types.GlobalSecondaryIndex{
-			IndexName: aws.String(settings.LedgerIndex),
-			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(settings.LedgerShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(settings.LedgerIndexTime), KeyType: types.KeyTypeRange},
-			},
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
-				NonKeyAttributes: settings.LedgerProjection()},
-		})
-		f.createTable(t, client, ids, settings.KeysKey)
-		remove := func(ctx context.Context, id string) {
-			key := map[string]types.AttributeValue{settings.LedgerKey: &types.AttributeValueMemberS{Value: id}}
-			if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events, Key: key}); err != nil {
-				t.Fatal(err)
-			}
+	const seed = 0
+	events, ids := "contract-ledger", "contract-keys"
+	f.createTable(t, client, events, settings.LedgerKey, types.GlobalSecondaryIndex{
+		IndexName: aws.String(settings.LedgerIndex),
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String(settings.LedgerShard), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String(settings.LedgerIndexTime), KeyType: types.KeyTypeRange},
+		},
+		Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
+			NonKeyAttributes: settings.LedgerProjection()},
+	})
+	f.createTable(t, client, ids, settings.KeysKey)
+	remove := func(ctx context.Context, id string) {
+		key := map[string]types.AttributeValue{settings.LedgerKey: &types.AttributeValueMemberS{Value: id}}
+		if _, err := client.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: &events, Key: key}); err != nil {
+			t.Fatal(err)
 		}
-		compareLedgers(t, seed, indexDelay, ledgerStore{dynamodb.NewLedger(client, events), remove})
-		compareKeys(t, seed, keyStore{dynamodb.NewKeys(client, ids), dynamodb.NewKeysInspector(client, ids)})
-		compareCalls(t, seed, 300, []objects.Store{&objects.Memory{}, f.createBucket(t, seed)}, (*random).objectCall)
-		f.compareTokens(t, seed)
 	}
+	compareLedgers(t, seed, indexDelay, ledgerStore{dynamodb.NewLedger(client, events), remove})
+	compareKeys(t, seed, keyStore{dynamodb.NewKeys(client, ids), dynamodb.NewKeysInspector(client, ids)})
+	bucket := &sdks3.CreateBucketInput{Bucket: aws.String("contract-objects")}
+	if _, err := f.Stack.S3().CreateBucket(t.Context(), bucket); err != nil {
+		t.Fatal(err)
+	}
+	compareCalls(t, seed, 300, []objects.Store{&objects.Memory{}, s3.NewBucket(f.Stack.S3(), *bucket.Bucket)},
+		(*random).objectCall)
+	f.compareTokens(t, seed)
 	gone := eventbridge.NewBus(eventbridge.NewClient(f.Stack.AWS), "none")
 	if err := gone.Find(t.Context()); !errors.Is(err, bus.ErrMissing) {
 		t.Errorf("a bus that does not exist: %v", err)
@@ -68,7 +72,7 @@ func (f *fixture) testStores(t *testing.T) {
 // compareTokens compares a secret and a parameter with a token in memory.
 func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 	t.Helper()
-	name := fmt.Sprint("contract-token-", seed)
+	name := "contract-token"
 	if _, err := secretsmanager.NewFromConfig(f.Stack.AWS).CreateSecret(t.Context(),
 		&secretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
@@ -91,16 +95,6 @@ func (f *fixture) compareTokens(t *testing.T, seed uint64) {
 			return []any{text, err}
 		}
 	})
-}
-
-// createBucket creates a bucket. The emulator ends with the test.
-func (f *fixture) createBucket(t *testing.T, seed uint64) s3.Bucket {
-	t.Helper()
-	name := fmt.Sprint("contract-objects-", seed)
-	if _, err := f.Stack.S3().CreateBucket(t.Context(), &sdks3.CreateBucketInput{Bucket: &name}); err != nil {
-		t.Fatal(err)
-	}
-	return s3.NewBucket(f.Stack.S3(), name)
 }
 
 // createTable creates a table. The emulator ends with the test.

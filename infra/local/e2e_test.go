@@ -62,7 +62,6 @@ func TestDeployedStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newProxy()
-	t.Cleanup(p.Close)
 	m, err := start(ctx, options{
 		top: top, state: filepath.Join(top, ".local", "test"),
 		settings: map[string]string{
@@ -77,6 +76,9 @@ func TestDeployedStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared.once.Do(func() { shared.emulator = m.emulator })
+	m.end = slices.Insert(m.end, 0, p.Close) // the last
+	shared.stop = m.stop
 	if err := m.firstToken(ctx); err != nil { // with which keys are fetched
 		t.Error(err)
 	}
@@ -88,12 +90,6 @@ func TestDeployedStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Arrivals, f.Command = checks.NewArrivals(m.main.Stack.AWS, m.main.Stack.Queues), f.program(m.main)
-	t.Cleanup(func() {
-		m.stop()
-		if left := processes(m.options.state); len(left) > 0 {
-			t.Errorf("these processes still run: %q", left)
-		}
-	})
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)
@@ -348,7 +344,7 @@ func (f *fixture) testRejected(t *testing.T) {
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.Stack.AWS), f.Stack.LedgerTable)
-	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(2 * time.Second) {
 		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
@@ -409,7 +405,7 @@ func (f *fixture) testDeployment(t *testing.T) {
 				select {
 				case <-deployed:
 					return
-				default:
+				case <-time.After(100 * time.Millisecond):
 					send()
 				}
 			}

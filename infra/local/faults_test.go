@@ -22,7 +22,7 @@ import (
 // are killed: what was accepted arrives, with the bytes that were signed, and has a proof. The simulation plays
 // the same with every single effect, and explains each event that arrives twice.
 func (f *fixture) testFaults(t *testing.T) {
-	const deliveries, each, senders = 150, 5, 8
+	const deliveries, each, senders = 80, 5, 8
 	kill := f.killer(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -33,7 +33,7 @@ func (f *fixture) testFaults(t *testing.T) {
 			"PutObject"}, operation) {
 			return ""
 		}
-		if calls++; calls%200 == 0 {
+		if calls++; calls%100 == 0 {
 			go kill()
 		}
 		if random.IntN(8) > 0 {

@@ -89,7 +89,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(inBackground) == "" {
 		status := m.Run()
 		if shared.emulator != nil {
-			shared.emulator.Stop()
+			shared.stop()
+			if left := processes(shared.emulator.state); len(left) > 0 {
+				fmt.Fprintf(os.Stderr, "these processes still run: %q\n", left)
+				status = 1
+			}
 		}
 		os.Exit(status)
 	}

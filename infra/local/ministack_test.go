@@ -34,10 +34,11 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// shared is an emulator in which nothing is deployed: PAYHOOK_E2E=ministack runs the tests that use it alone.
+// shared is the emulator of TestDeployedStack, or an empty one: PAYHOOK_E2E=ministack runs the other tests alone.
 var shared struct {
 	once     sync.Once
 	emulator *Emulator
+	stop     func()
 	err      error
 }
 
@@ -51,6 +52,7 @@ func emulated(t *testing.T) aws.Config {
 		state, p := filepath.Join(top(t), ".local", "ministack-test"), NewProgress(os.Stdout)
 		if _, shared.err = Prepare(t.Context(), top(t), state, p); shared.err == nil {
 			shared.emulator, shared.err = StartEmulator(context.Background(), top(t), state, nil)
+			shared.stop = func() { shared.emulator.Stop() }
 		}
 	})
 	if shared.err != nil {
