@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"debug/elf"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -152,33 +151,38 @@ func TestCAsAreInThePackagesThatNeedThem(t *testing.T) {
 
 // What is uploaded under a name is the same whatever the umask of who deploys is, and Lambda's user can read it.
 func TestTheUmaskDoesNotChangePackages(t *testing.T) {
-	const out, ca = "PAYHOOK_TEST_OUT", "PAYHOOK_TEST_CA"
-	if os.Getenv(out) != "" { // in the process with the umask
-		app, _ := newPayhook(t, "program", mtls("both"),
-			map[string]any{"truststore": os.Getenv(ca), "serviceCA": os.Getenv(ca)})
-		if err := errors.Join(synthesize(app), os.CopyFS(os.Getenv(out), os.DirFS(*app.Outdir()))); err != nil {
+	file, out := truststores()[0], os.Getenv("PAYHOOK_TEST_UMASK")
+	if out != "" {
+		file = filepath.Join(out, "ca.pem")
+	}
+	app, _ := newPayhook(t, "program", mtls("both"), map[string]any{"truststore": file, "serviceCA": file})
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	if out != "" { // in a process with another umask
+		if err := os.CopyFS(out, os.DirFS(*app.Outdir())); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
+	other := t.TempDir()
+	writeFile(t, filepath.Join(other, "ca.pem"), string(readFile(t, file)))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `umask 077 && exec "$0" "-test.run=^$1$"`, os.Args[0], t.Name())
+	cmd.Env = append(os.Environ(), "PAYHOOK_TEST_UMASK="+other)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
 	packages := map[string]map[string]string{} // their files, by their names
-	for _, umask := range []string{"022", "077"} {
-		folder := t.TempDir()
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", "umask "+umask+` && exec "$0" "-test.run=^$1$"`, os.Args[0],
-			t.Name())
-		cmd.Env = append(os.Environ(), out+"="+folder, ca+"="+truststores()[0])
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("umask %s: %v\n%s", umask, err, said)
-		}
+	for _, folder := range []string{*app.Outdir(), other} {
 		files, err := filepath.Glob(filepath.Join(folder, "asset.*.zip"))
 		if err != nil || len(files) != 2 { // webhook and redrive have the same program here
-			t.Fatalf("umask %s: %q %v", umask, files, err)
+			t.Fatalf("%q %v", files, err)
 		}
 		for _, file := range files {
 			packages[filepath.Base(file)] = unzip(t, file)
 		}
 	}
-	text := " " + string(readFile(t, truststores()[0]))
+	text := " " + string(readFile(t, file))
 	for name, files := range packages {
 		want := map[string]string{"bootstrap": "-rwxr-xr-x program", settings.ServiceCAFile: "-rw-r--r--" + text}
 		if len(files) == 3 {

@@ -68,7 +68,7 @@ func callsOf(client reflect.Type) []string {
 }
 
 // parameter is the ARN of the parameter with the access token.
-const parameter = "arn:AWS::Partition:ssm:AWS::Region:AWS::AccountId:parameter/payhook/Payhook/token"
+const parameter = "arn:AWS::Partition:ssm:AWS::Region:AWS::AccountId:parameter/payhook/Bank/token"
 
 // calls are those of a client, and the actions that it does not need.
 type calls struct {
@@ -316,7 +316,7 @@ func checkActions(t *testing.T, name string, c caller, allowed []string) {
 
 // The titles of the lines in the picture of README.md are what a function may do, as FUNCTION: RESOURCE ACTION, ….
 func TestTheArchitectureShowsEveryPermission(t *testing.T) {
-	tm := payhook(t, map[string]any{"stackName": "Bank", "evidence": "7y"})
+	tm := payhook(t, map[string]any{"evidence": "7y"})
 	var want, got []string
 	for _, path := range functions {
 		function := strings.TrimSuffix(path, "/Function")

@@ -66,7 +66,7 @@ func TestTheDomainNameHasAnOwnershipCertificate(t *testing.T) {
 // API Gateway does not read an object again whose content changes.
 func TestNewTruststoreIsANewObject(t *testing.T) {
 	uri := func(file string) string {
-		tm := payhook(t, with(map[string]any{"authentication": "mtls", "truststore": file}))
+		tm := payhook(t, mtls("both"), map[string]any{"truststore": file})
 		return fmt.Sprint(at(tm.get(t, "Ingress/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
 			"MutualTlsAuthentication", "TruststoreUri"))
 	}

@@ -69,7 +69,7 @@ func list(value any) []any {
 // The emulator must be able to deploy what is left, also of options that it does not have. The data is deleted with the
 // stack; the reviewed templates show that all others retain it.
 func TestALocalTemplateHasOnlyWhatTheEmulatorSupports(t *testing.T) {
-	conf := map[string]any{"encryption": "cmk", "evidence": "7y"}
+	conf := encrypted[0].settings
 	tm := payhook(t, local, conf)
 	for path, r := range tm.Resources {
 		if slices.Contains(unsupported, r.Type) || r.Properties["Metrics"] != nil {
@@ -113,12 +113,13 @@ var limits = map[string]int{
 	"AWS::SNS::Topic.DisplayName":              100,     // AWS, "CreateTopic" in the SNS API reference
 }
 
+// long are settings with all alarms and the longest names.
+var long = with(map[string]any{"authentication": "both", "truststore": truststores()[0], "encryption": "cmk",
+	"stackName": strings.Repeat("PayhookOfTheDepartmentOfPayments", 4)[:100], "keyEndpointAuth": "bearer",
+	"alarmSilence": "6h", "baseUrl": "https://" + strings.Repeat("api.", 50) + "payments.example"})
+
 func TestLongestNamesAreValid(t *testing.T) {
-	longest := strings.Repeat("PayhookOfTheDepartmentOfPayments", 4)[:100]
-	tm := payhook(t, mtls("both"), map[string]any{
-		"stackName": longest, "keyEndpointAuth": "bearer", "encryption": "cmk",
-		"baseUrl": "https://" + strings.Repeat("api.", 50) + "payments.example",
-	})
+	tm, prefix := payhook(t, long), "payhookofthedepartmentofpayments"
 	for path, r := range tm.Resources {
 		for property, value := range r.Properties {
 			text, ok := value.(string)
@@ -126,7 +127,7 @@ func TestLongestNamesAreValid(t *testing.T) {
 			if n := utf8.RuneCountInString(text); limit > 0 && n > limit {
 				t.Errorf("%s: %s has %d characters, and AWS takes %d: %s", path, property, n, limit, text)
 			}
-			if ok && limit == 0 && strings.Contains(strings.ToLower(text), strings.ToLower(longest[:40])) {
+			if ok && limit == 0 && strings.Contains(strings.ToLower(text), prefix) {
 				t.Errorf("%s: the limit of %s.%s is not known here: %s", path, r.Type, property, text)
 			}
 		}
@@ -172,7 +173,7 @@ func TestSynthesisPrintsWarnings(t *testing.T) {
 
 // AWS limits a description to 1,024 characters ("PutMetricAlarm" in the CloudWatch API reference).
 func TestEveryAlarmSaysWhatToDo(t *testing.T) {
-	tm := payhook(t, mtls("both"), map[string]any{"encryption": "cmk", "alarmSilence": "6h"})
+	tm := payhook(t, long)
 	var created []string
 	for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		text := alarm.Properties["AlarmDescription"].(string)

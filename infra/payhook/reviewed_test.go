@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
+
 	"payhook.example/shared/settings"
 )
 
@@ -20,7 +23,8 @@ var someSubnets = map[string]any{"subnetIds": "subnet-01234567;subnet-0123456789
 	"securityGroupIds": "sg-0123456789abcdef0"}
 
 // reviewed are the variants of the template whose properties are in testdata: all of the first, and how each of the
-// others differs from it. Every setting that changes the template has another value in one of them.
+// others differs from it. Every setting that changes the template has another value in one of them. The last one has no
+// file: it has what else tools check.
 var reviewed = []struct {
 	file     string
 	settings map[string]any
@@ -45,16 +49,46 @@ var reviewed = []struct {
 		"parkedRetention":     "3653d", "archiveRetention": "90d", "logRetentionDays": 365,
 		"evidence": "10d compliance", "tokenStore": "none",
 	}},
+	{"", with(map[string]any{
+		"encryption":                        someKey,
+		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
+		"@aws-cdk/core:bootstrapQualifier":  "payments",
+	})},
 }
 
 var update = flag.Bool("update", false, "write the reviewed templates")
 
+// stored are templates in files, which the CDK validates. It asks for nothing else.
+type stored struct {
+	stacks []*awscdk.PolicyValidationStack
+}
+
+func (s *stored) StackTemplates() *[]*awscdk.PolicyValidationStack { return &s.stacks }
+func (*stored) TemplatePaths() *[]*string                          { return nil }
+func (*stored) AppConstruct() constructs.IConstruct                { return nil }
+func (*stored) AccountId() *string                                 { return nil }
+func (*stored) Region() *string                                    { return nil }
+
 // A change of any property of a resource is seen in a review: go test ./infra/payhook -run Reviewed -update writes the
-// files.
+// files. The CDK, which also validates templates when it writes them, finds nothing in them.
 func TestTemplatesAreAsReviewed(t *testing.T) {
 	var first map[string]string
-	for _, variant := range reviewed {
-		lines := payhook(t, map[string]any{"stackName": "Bank"}, variant.settings).properties(t)
+	var all stored
+	for i, variant := range reviewed {
+		tm, rendered := payhook(t, variant.settings), filepath.Join(t.TempDir(), fmt.Sprint(i, variant.file, ".json"))
+		writeFile(t, rendered, tm.text)
+		regions := []string{"eu-central-1"}
+		if variant.settings["domainName"] != nil { // the others have a function URL, unknown there
+			regions = append(regions, "cn-north-1", "us-gov-west-1")
+		}
+		for _, region := range regions {
+			all.stacks = append(all.stacks, &awscdk.PolicyValidationStack{StackConstructPath: &variant.file,
+				TemplatePath: &rendered, Region: &region})
+		}
+		if variant.file == "" {
+			continue
+		}
+		lines := tm.properties(t)
 		text := differences(first, lines)
 		if first == nil {
 			first = lines
@@ -75,6 +109,9 @@ func TestTemplatesAreAsReviewed(t *testing.T) {
 				t.Errorf("the template has, and %s has not: %s", file, line)
 			}
 		}
+	}
+	for _, v := range *awscdk.NewCloudFormationValidatePlugin(nil).Validate(&all).Violations {
+		t.Errorf("%s: %s: %s", *v.RuleName, *v.Description, toJSON(v.ViolatingResources))
 	}
 }
 

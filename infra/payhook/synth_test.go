@@ -31,6 +31,7 @@ var required = map[string]any{
 	"baseUrl":        "https://api.payments.example",
 	"authUrl":        "https://auth.payments.example",
 	"tokenManagerId": "manager-1",
+	"stackName":      "Bank",
 }
 
 // local are those of a deployment to an emulator.
@@ -47,9 +48,10 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 		maps.Copy(context, s)
 	}
 	return awscdk.NewApp(&awscdk.AppProps{
-		AutoSynth: jsii.Bool(false),
-		Context:   &context,
-		Outdir:    jsii.String(t.TempDir()),
+		AutoSynth:                       jsii.Bool(false),
+		BuiltinCloudFormationValidation: jsii.Bool(false), // TestTemplatesAreAsReviewed does it
+		Context:                         &context,
+		Outdir:                          jsii.String(t.TempDir()),
 	})
 }
 
@@ -125,9 +127,13 @@ var templates = map[string]*template{}
 // payhook returns the template for the required and the given settings.
 func payhook(t *testing.T, conf ...map[string]any) *template {
 	t.Helper()
-	key := fmt.Sprint(conf)
+	all := map[string]any{}
+	for _, s := range conf {
+		maps.Copy(all, s)
+	}
+	key := fmt.Sprint(all)
 	if templates[key] == nil {
-		templates[key] = synthesized(t, "", conf...)
+		templates[key] = synthesized(t, "", all)
 	}
 	return templates[key]
 }
