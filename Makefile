@@ -22,6 +22,9 @@ export JSII_RUNTIME_PACKAGE_CACHE_ROOT := $(CURDIR)/.local/jsii
 PAYHOOK := .local/bin/payhook
 RUN := .local/bin/payhook-run
 
+# Python keeps what it has compiled: the first start of a program takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The programs contain their commit, also if GOFLAGS turns this off. It is turned off where Git fails, since go
 # build would fail as well: in a copy that is no clone, and in the clone of another user.
 VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)

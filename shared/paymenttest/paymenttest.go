@@ -38,7 +38,7 @@ import (
 // Options are the options of a [Server]. The comment of each field ends with its default, which replaces the zero
 // value.
 type Options struct {
-	Key Key // the first signing key; a generated one
+	Key Key // the first signing key; one that the process generates once, with a new id
 
 	// Scheme defines the locations of the proof of a webhook; DefaultScheme.
 	Scheme signature.Scheme
@@ -64,6 +64,8 @@ type Server struct {
 	last       []byte // the last delivery of an Order without a flaw
 }
 
+var firstKey = sync.OnceValue(func() Key { return NewKey(2048) })
+
 // NewServer starts a payment service on a free port of 127.0.0.1. It panics if it cannot
 // listen, like httptest.NewServer. The caller must close it.
 func NewServer(opts Options) *Server {
@@ -75,7 +77,7 @@ func NewServer(opts Options) *Server {
 	}
 	s.URL = "http://" + listener.Addr().String()
 	if opts.Key.Private == nil {
-		opts.Key = NewKey(2048)
+		opts.Key = Key{uuid.New().String(), firstKey().Private}
 	}
 	s.use(opts.Key)
 	mux := http.NewServeMux()
