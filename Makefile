@@ -133,10 +133,13 @@ destroy: check-go infra/node_modules/.package-lock.json ## delete the stack, aft
 bootstrap: infra/node_modules/.package-lock.json ## prepare account and region for the CDK, once; ARGS="aws://ACCOUNT/REGION --profile NAME"
 	@cd infra && node_modules/.bin/cdk bootstrap $(ARGS) -c cli-telemetry=false
 
-# Two parts at a time: one waits while the other computes. The one that waits most begins.
+# One part computes while others wait. What test-e2e and test-race have compiled is not compiled again at the same time.
 .PHONY: test
 test: check ### run everything: linters, unit tests, template tests, end-to-end tests
-	@$(MAKE) $(if $(findstring j,$(MAKEFLAGS)),,-j2) test-e2e test-race test-plain lint
+	@$(MAKE) $(if $(findstring j,$(MAKEFLAGS)),,-j3) test-e2e test-race test-plain lint
+ifneq ($(filter test-race,$(MAKECMDGOALS)),)
+test-plain lint: | test-race
+endif
 
 .PHONY: test-unit
 test-unit: test-race test-plain ### the quick part: unit and template tests
@@ -168,11 +171,10 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 # The CDK has so many packages that to analyze them takes longer than to test all others.
 .PHONY: lint
-lint: check-go .local/lint ### gofmt, go vet without the packages that use the CDK; actionlint and zizmor on the workflows
+lint: check-go .local/lint ### gofmt, go vet without the packages that use the CDK; zizmor on the workflows
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet $(filter-out $(addprefix payhook.example/,infra infra/payhook events/consumer events/tutorial),$(PACKAGES))
-	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
 	.local/lint/bin/zizmor --offline --quiet --pedantic .github infra/pipeline/deploy.yml
 
 .PHONY: .local/pip
@@ -185,11 +187,12 @@ lint: check-go .local/lint ### gofmt, go vet without the packages that use the C
 	$(call venv,lint,infra/lint-requirements.txt,cfn-lint and zizmor)
 
 .PHONY: staticcheck
-staticcheck: check-go ### go vet and go fix on all packages, revive and staticcheck
+staticcheck: check-go ### go vet and go fix on all packages, revive and staticcheck; actionlint on the workflows
 	go vet ./...
 	go fix -diff ./...
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
 	go run $(STATICCHECK) -checks all ./...
+	go run $(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml infra/pipeline/deploy.yml
 
 # cdk-preflight comes from its Python package, which has the JavaScript inside: npm may have an older version.
 .PHONY: audit

@@ -117,7 +117,8 @@ func main() {}
 	}
 }
 
-// A fork changes every occurrence of the module path. The test renames a copy and compiles it.
+// A fork changes every occurrence of the module path. The test renames a copy and compiles a program and a
+// test.
 func TestAForkRenamesTheModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles every package")
@@ -134,7 +135,7 @@ func TestAForkRenamesTheModule(t *testing.T) {
 	if out := run(t, folder, "git grep -l 'payhook[.]example' || true"); out != "" {
 		t.Errorf("these files have the old path:\n%s", out)
 	}
-	run(t, folder, "go list -m && go build ./shared/... ./functions/... && go vet ./shared/payment ./shared/token")
+	run(t, folder, "go build -o /dev/null ./functions/webhook && go vet ./shared/payment")
 	if out := run(t, folder, "gofmt -l shared functions infra/*.go events"); out != "" {
 		t.Errorf("gofmt changes these files:\n%s", out)
 	}
