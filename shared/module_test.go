@@ -117,11 +117,10 @@ func main() {}
 	}
 }
 
-// A fork changes every occurrence of the module path. The test renames a copy and compiles a program and a
-// test.
+// A fork changes every occurrence of the module path. A program and a test of a renamed copy compile.
 func TestAForkRenamesTheModule(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles every package")
+		t.Skip("compiles a program")
 	}
 	if _, err := os.Stat(filepath.Join(checkout(t), ".git")); err != nil {
 		t.Skip("needs the Git repository: ", err)

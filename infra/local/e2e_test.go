@@ -344,7 +344,7 @@ func (f *fixture) testRejected(t *testing.T) {
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.Stack.AWS), f.Stack.LedgerTable)
-	for deadline := time.Now().Add(5 * waitTimeout); ; time.Sleep(2 * time.Second) {
+	for deadline := time.Now().Add(5 * waitTimeout); ; {
 		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
 		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
 		if err != nil {
@@ -356,6 +356,8 @@ func (f *fixture) drain(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d events are still pending: %v", len(pending), failed)
 		}
+		// The first one that is due. The index follows the table with a delay.
+		time.Sleep(max(time.Until(pending[0].IndexTime()), 200*time.Millisecond))
 	}
 }
 
