@@ -47,9 +47,10 @@ func Programs(folder, arch string, fips bool, packages ...string) (map[string][]
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	// One build for all programs compiles shared packages once. The AWS SDK is not inlined, as in the Makefile.
+	// One build for all programs compiles shared packages once. The Makefile has the reasons for the flags.
 	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc",
-		"-gcflags=github.com/aws/aws-sdk-go-v2/...=-l", "-ldflags=-s -w -buildid=",
+		"-gcflags=all=-dwarf=false", "-gcflags=github.com/aws/aws-sdk-go-v2/...=-l -dwarf=false",
+		"-ldflags=-s -w -buildid=",
 		"-o", out + string(filepath.Separator)}, packages...)...)
 	cmd.Dir = folder
 	if cmd.Env, err = environment(); err != nil {
