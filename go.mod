@@ -14,7 +14,6 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs v1.92.0
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // the last without package schemas: infra/payhook/imports_test.go
 	github.com/aws/aws-sdk-go-v2/service/eventbridge v1.48.7 // the last without package schemas: infra/payhook/imports_test.go
-	github.com/aws/aws-sdk-go-v2/service/iam v1.64.7
 	github.com/aws/aws-sdk-go-v2/service/lambda v1.114.1
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.10
 	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.49.0 // the last without package schemas: infra/payhook/imports_test.go

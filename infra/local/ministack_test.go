@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -76,11 +76,9 @@ func newFunction(t *testing.T, program string) (client *lambda.Client, name stri
 	t.Helper()
 	config := emulated(t)
 	name = "function-" + uuid.New().String()
-	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
-		RoleName: &name,
-		AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
-			`"Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}`),
-	})
+	role, err := callIAM(t.Context(), config, "CreateRole", name, url.Values{"AssumeRolePolicyDocument": {
+		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"lambda.amazonaws.com"},` +
+			`"Action":"sts:AssumeRole"}]}`}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +95,7 @@ func newFunction(t *testing.T, program string) (client *lambda.Client, name stri
 	}
 	client = lambda.NewFromConfig(config)
 	if _, err := client.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
-		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023,
+		FunctionName: &name, Role: &role.Role, Runtime: lambdatypes.RuntimeProvidedal2023,
 		Handler: aws.String("bootstrap"), Code: &lambdatypes.FunctionCode{ZipFile: code.Bytes()},
 	}); err != nil {
 		t.Fatal(err)
