@@ -274,13 +274,13 @@ func TestEnvironmentIsForShells(t *testing.T) {
 	want := "AWS_ACCESS_KEY_ID=test\nAWS_CONFIG_FILE=/dev/null\nAWS_DEFAULT_REGION=eu-north-1\n" +
 		"AWS_EC2_METADATA_DISABLED=true\nAWS_ENDPOINT_URL=" + run.Endpoint + "\nAWS_REGION=eu-north-1\n" +
 		"AWS_SECRET_ACCESS_KEY=test\nAWS_SHARED_CREDENTIALS_FILE=/dev/null\nBASE_URL=http://127.0.0.1:2\n" +
-		"NO_PROXY=127.0.0.1\nTOKEN_SECRET=" + secret + "\nno_proxy=127.0.0.1,internal.example\n"
+		"CDK_VALIDATION=false\nNO_PROXY=127.0.0.1\nTOKEN_SECRET=" + secret + "\nno_proxy=127.0.0.1,internal.example\n"
 	for _, name := range []string{"sh", "bash", "zsh"} {
 		if _, err := exec.LookPath(name); err != nil && name != "sh" {
 			continue
 		}
 		shell := exec.CommandContext(t.Context(), name, "-c",
-			`eval "$1"; env | grep -E "AWS|TOKEN|BASE_URL|no_proxy|NO_PROXY" | LC_ALL=C sort`, name, out)
+			`eval "$1"; env | grep -E "AWS|CDK|TOKEN|BASE_URL|no_proxy|NO_PROXY" | LC_ALL=C sort`, name, out)
 		shell.Env = []string{"PATH=/usr/bin:/bin", "AWS_PROFILE=production", "AWS_SESSION_TOKEN=x",
 			"AWS_ENDPOINT_URL_S3=https://s3.example", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true"}
 		if text, err := shell.Output(); err != nil || string(text) != want {
@@ -289,7 +289,7 @@ func TestEnvironmentIsForShells(t *testing.T) {
 	}
 	out, _, _ = command(t, "env", "--json")
 	var all map[string]string
-	if err := json.Unmarshal([]byte(out), &all); err != nil || all["TOKEN_SECRET"] != secret || len(all) != 12 {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || all["TOKEN_SECRET"] != secret || len(all) != 13 {
 		t.Errorf("%v, %s", err, out)
 	}
 }
