@@ -21,7 +21,8 @@ import threading
 
 def main():
     folder = pathlib.Path(__file__).resolve().parent
-    sys.dont_write_bytecode = True  # no __pycache__ in the source tree
+    # Compiled modules make the next start faster. They are not in the source tree, but in the virtual environment.
+    sys.pycache_prefix = sys.prefix
     for file in sorted(folder.glob("*.py")):
         if file.stem in ("start", "patching"):
             continue
@@ -29,7 +30,6 @@ def main():
             importlib.import_module(file.stem)
         except Exception as problem:
             sys.exit(f"The patch {file.name} does not fit this version of MiniStack: {problem}")
-    sys.dont_write_bytecode = False
     threading.Thread(target=end_with_stdin, daemon=True).start()
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)
 
