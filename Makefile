@@ -64,9 +64,6 @@ PACKAGES = $(shell GOTOOLCHAIN=auto GOWORK=off go list ./...)
 GOROUTINES := \bgo [a-zA-Z_.]+\(|errgroup|\.Go\(|httptest\.New
 RACE_PACKAGES = $(sort $(patsubst %/,payhook.example/%,$(dir $(shell grep -rlE --include='*.go' '$(GOROUTINES)' \
 	functions shared infra/checks infra/cmd infra/stack events/consumer/function))))
-# The arithmetic of RSA takes several times as long with the race detector. It starts no goroutines and writes only to its
-# own numbers.
-RACE_GCFLAGS := -gcflags=crypto/internal/fips140/bigmod=-race=false
 # With it, a test that measures memory takes ten times as long: it runs without.
 MEASURES_MEMORY := TestAPublishedEventTakesAtMost1KB
 # It needs a C compiler, which not every machine has.
@@ -150,7 +147,7 @@ test-unit: test-race test-plain ### the quick part: unit and template tests
 
 .PHONY: test-race
 test-race: check-go
-	$(if $(RACE),CGO_ENABLED=1 go test -vet=off -race $(RACE_GCFLAGS) -skip '$(MEASURES_MEMORY)' $(RACE_PACKAGES),\
+	$(if $(RACE),CGO_ENABLED=1 go test -vet=off -race -skip '$(MEASURES_MEMORY)' $(RACE_PACKAGES),\
 		@echo "there is no C compiler here: the tests run without the race detector")
 
 .PHONY: test-plain
