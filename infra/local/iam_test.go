@@ -3,12 +3,9 @@ package local
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,7 +16,6 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/checks"
@@ -168,7 +164,8 @@ type ofIAM struct {
 	PolicyDocument string   `xml:"GetRolePolicyResult>PolicyDocument"`
 }
 
-// callIAM calls an action of IAM's Query API for a role. The SDK's package for IAM takes ten seconds to compile.
+// callIAM calls an action of IAM's Query API on the emulator, which checks no signature. The SDK's package for IAM takes
+// ten seconds to compile.
 func callIAM(ctx context.Context, config aws.Config, action, role string, values url.Values) (answer ofIAM, err error) {
 	body := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}}
 	maps.Copy(body, values)
@@ -177,24 +174,17 @@ func callIAM(ctx context.Context, config aws.Config, action, role string, values
 		return answer, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	credentials, err := config.Credentials.Retrieve(ctx)
-	if err == nil {
-		err = v4.NewSigner().SignHTTP(ctx, credentials, req, fmt.Sprintf("%x", sha256.Sum256([]byte(body.Encode()))),
-			"iam", config.Region, time.Now())
-	}
-	if err != nil {
-		return answer, err
-	}
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+config.Region+"/iam/aws4_request")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return answer, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", action, resp.Status, text)
+	err = xml.NewDecoder(resp.Body).Decode(&answer)
+	if resp.StatusCode != http.StatusOK {
+		err = errors.Join(wrong(action, resp.Status), err)
 	}
-	return answer, errors.Join(err, xml.Unmarshal(text, &answer))
+	return answer, err
 }
 
 func list(value any) []any {
