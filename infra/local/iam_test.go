@@ -167,9 +167,10 @@ type ofIAM struct {
 // callIAM calls an action of IAM's Query API on the emulator, which checks no signature. The SDK's package for IAM takes
 // ten seconds to compile.
 func callIAM(ctx context.Context, config aws.Config, action, role string, values url.Values) (answer ofIAM, err error) {
-	body := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}}
-	maps.Copy(body, values)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, *config.BaseEndpoint, strings.NewReader(body.Encode()))
+	all := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}}
+	maps.Copy(all, values)
+	body := strings.NewReader(all.Encode())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, *config.BaseEndpoint, body)
 	if err != nil {
 		return answer, err
 	}
