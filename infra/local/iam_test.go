@@ -164,8 +164,8 @@ type ofIAM struct {
 	PolicyDocument string   `xml:"GetRolePolicyResult>PolicyDocument"`
 }
 
-// callIAM calls an action of IAM's Query API on the emulator, which checks no signature. The SDK's package for IAM takes
-// ten seconds to compile.
+// callIAM calls an action of IAM's Query API on the emulator, which checks no signature. The SDK's package for IAM
+// takes ten seconds to compile.
 func callIAM(ctx context.Context, config aws.Config, action, role string, values url.Values) (answer ofIAM, err error) {
 	all := url.Values{"Version": {"2010-05-08"}, "Action": {action}, "RoleName": {role}}
 	maps.Copy(all, values)
