@@ -344,20 +344,20 @@ func (f *fixture) testRejected(t *testing.T) {
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	inspector := dynamodb.NewLedgerReader(dynamodb.NewClient(f.Stack.AWS), f.Stack.LedgerTable)
-	for deadline := time.Now().Add(5 * waitTimeout); ; {
-		failed := f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
-		pending, err := ledger.List(t.Context(), inspector, ledger.Pending)
-		if err != nil {
-			t.Fatal(err)
+	var pending []ledger.Item
+	var due time.Time // the time of the first one. The index follows the table with a delay.
+	var failed error
+	if err := checks.Poll(t.Context(), 5*waitTimeout, 200*time.Millisecond, func() (_ bool, err error) {
+		if time.Now().Before(due) {
+			return false, nil
 		}
-		if len(pending) == 0 {
-			return
+		failed = f.Invoke(t.Context(), "redrive", checks.AsScheduled, &struct{}{})
+		if pending, err = ledger.List(t.Context(), inspector, ledger.Pending); len(pending) > 0 {
+			due = pending[0].IndexTime()
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d events are still pending: %v", len(pending), failed)
-		}
-		// The first one that is due. The index follows the table with a delay.
-		time.Sleep(max(time.Until(pending[0].IndexTime()), 200*time.Millisecond))
+		return len(pending) == 0, err
+	}); err != nil {
+		t.Fatalf("%d events are still pending: %v, %v", len(pending), err, failed)
 	}
 }
 
