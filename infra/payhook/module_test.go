@@ -148,6 +148,7 @@ func TestAnotherModuleUsesTheConstructAndTemplatesPassCfnLint(t *testing.T) {
 		if !strings.Contains(vendored, "\npayhook.example/functions/"+name+"\n") {
 			t.Errorf("%s is not in the vendor folder", name)
 		}
+		goCommand(t, folder, []string{"GOPROXY=off"}, "list", "-deps", "payhook.example/functions/"+name)
 	}
 
 	// The module that a user imports carries no test tools.
